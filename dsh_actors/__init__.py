@@ -1,0 +1,1 @@
+"""dsh-actors: supervised trees of agents as actors in worker processes."""

@@ -1,0 +1,158 @@
+"""Every error that a user of dsh-actors can meet, under one root.
+
+Each message says what happened, where, and what to do. Errors cross processes as type
+name, message and traceback text and are never unpickled.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AdmissionRefused",
+    "AgentFailed",
+    "AgentGone",
+    "AgentLost",
+    "AskCycle",
+    "BehaviourError",
+    "Cancelled",
+    "ConfigError",
+    "DshActorsError",
+    "DuplicateId",
+    "ForkedSystemError",
+    "InboxFull",
+    "MessageError",
+    "SessionNotFound",
+    "StoreError",
+    "SystemClosed",
+    "TurnAborted",
+    "UsageError",
+    "WorkerStartError",
+]
+
+
+class DshActorsError(Exception):
+    """The root of all errors of this library."""
+
+
+class UsageError(DshActorsError):
+    """The library was called in a way that cannot work; the message says what to do."""
+
+
+class ConfigError(DshActorsError):
+    """A configuration file or option is wrong.
+
+    Parameters:
+        message: what is wrong, in one line.
+        file: the file that holds it, if any.
+        line: the line in that file, counted from 1, if known.
+        hint: what to do about it, in one sentence, if there is something to say.
+    """
+
+    def __init__(
+        self, message: str, *, file: str | None = None, line: int | None = None, hint: str = ""
+    ) -> None:
+        self.message, self.file, self.line, self.hint = message, file, line, hint
+        where = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(f"{where}{message}{'; ' if hint else ''}{hint}")
+
+
+class BehaviourError(DshActorsError):
+    """A behaviour cannot be found, imported or called, or cannot run where it was asked to."""
+
+
+class MessageError(DshActorsError):
+    """A value cannot be carried in a message.
+
+    Parameters:
+        path: where in the value the trouble is, e.g. ``$.jobs[3].callback``.
+        problem: what is wrong there.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}")
+
+
+class DuplicateId(DshActorsError):
+    """A live agent already has this id."""
+
+
+class AdmissionRefused(DshActorsError):
+    """A new agent, turn or message was refused, because that part of the tree is closing."""
+
+
+class SystemClosed(AdmissionRefused):
+    """The actor system is closing or closed."""
+
+
+class ForkedSystemError(DshActorsError):
+    """An actor system was used in a forked child of the process that made it."""
+
+
+class AgentGone(DshActorsError):
+    """A message was sent to an agent that is stopping or has ended."""
+
+
+class InboxFull(DshActorsError):
+    """The inbox of an agent is at its limit; the message was refused, none was dropped."""
+
+
+class AskCycle(DshActorsError):
+    """Agents ask each other in a circle, which could never be answered."""
+
+
+class AgentFailed(DshActorsError):
+    """The behaviour of an agent raised an exception in the turn that handled the message.
+
+    Parameters:
+        type_name: the name of the exception's class.
+        message: the exception's message.
+        traceback_text: the formatted traceback, from the process where it happened.
+    """
+
+    def __init__(self, type_name: str, message: str, traceback_text: str = "") -> None:
+        self.type_name, self.message = type_name, message
+        self.traceback_text = traceback_text
+        super().__init__(f"{type_name}: {message}" if message else type_name)
+
+
+class TurnAborted(DshActorsError):
+    """The turn that would have answered was cancelled, or the message was discarded.
+
+    Parameters:
+        cause: why: ``user``, ``parent``, ``disposed``, ``deadline``, ``budget`` or ``hook``.
+    """
+
+    def __init__(self, cause: str, message: str = "") -> None:
+        self.cause = cause
+        super().__init__(message or f"the work was cancelled (cause: {cause})")
+
+
+class AgentLost(DshActorsError):
+    """The worker process of an agent ended under it."""
+
+
+class WorkerStartError(DshActorsError):
+    """A worker process did not start; the message carries what it wrote to stderr."""
+
+
+class StoreError(DshActorsError):
+    """The session store cannot be opened, read or written."""
+
+
+class SessionNotFound(StoreError):
+    """No session with this id is in the store."""
+
+
+class Cancelled(BaseException):
+    """Raised inside a plain behaviour whose turn was cancelled.
+
+    A ``BaseException``, as in trio and asyncio, so that ``except Exception`` in the code of a
+    behaviour does not swallow it. Let it pass.
+
+    Parameters:
+        cause: why the turn was cancelled: ``user``, ``parent``, ``disposed``, ...
+    """
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(f"cancelled (cause: {cause})")
