@@ -1,0 +1,11 @@
+"""Configuration: the tree file, validated, with the file and the line in every error.
+
+``spec`` is the plain result; ``load`` reads a file into it. PyYAML and pydantic are imported
+only when a file is read.
+"""
+
+from __future__ import annotations
+
+from dsh_actors.config.spec import MISSING, AgentSpec, ParameterSpec, SystemSpec, TreeSpec
+
+__all__ = ["MISSING", "AgentSpec", "ParameterSpec", "SystemSpec", "TreeSpec"]

@@ -1,0 +1,138 @@
+"""The contract that every session store fulfils."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from dsh_actors.sessions.events import Event, SessionHeader, SessionInfo
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["OnCommit", "SessionReader", "SessionStore"]
+
+OnCommit: TypeAlias = Callable[[BaseException | None], None]
+"""Called with None once a write is durable, or with the error if it never will be."""
+
+SessionLog: TypeAlias = tuple[SessionHeader, list[Event]]
+SessionInfos: TypeAlias = list[SessionInfo]
+
+
+class SessionReader(Protocol):
+    """What can be read. Only committed data is seen."""
+
+    def list(self, *, limit: int | None = None) -> SessionInfos:
+        """Return the sessions, newest first, at most ``limit`` of them.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+
+    def load(self, session_id: str) -> SessionLog:
+        """Return the header and all events of one session, in order.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the store cannot be read, or the session is damaged.
+        """
+
+    def resolve(self, prefix: str) -> str:
+        """Return the id of the one session whose id is ``prefix`` or begins with it.
+
+        Raises:
+            SessionNotFound: no id begins so.
+            StoreError: several ids begin so.
+        """
+
+    def close(self, timeout: float | None = 10.0) -> bool:
+        """Release what the reader holds. Idempotent."""
+
+
+@runtime_checkable
+class SessionStore(SessionReader, Protocol):
+    """A place for sessions: appends are queued, committed in groups and then confirmed.
+
+    ``create``, ``append`` and ``set_status`` may be called from any thread and do not wait. They
+    are committed in the order of the calls, and their ``on_commit`` callbacks run in that order
+    too, one at a time, on a thread of the store. A callback must be short. It may append, which
+    is committed with a later group, but it must not flush or close. An exception out of it is
+    logged and stops nothing.
+    """
+
+    def create(self, header: SessionHeader, on_commit: OnCommit | None = None) -> None:
+        """Add a session with the status ``active`` and no events.
+
+        Raises:
+            MessageError: the header's policy or options cannot be stored.
+            StoreError: this store has a live session with that id, or is closed. An id that an
+                earlier system used is found at the commit: ``on_commit`` gets the error, and so
+                does everything appended to that session.
+        """
+
+    def append(
+        self, session_id: str, type: str, data: bytes, *, on_commit: OnCommit | None = None
+    ) -> int:
+        """Add an event and return its number in the session.
+
+        For a session that this store did not create and has not yet appended to, its last number
+        is read first; only that first append waits for the disk.
+
+        Parameters:
+            session_id: the session.
+            type: what happened, e.g. ``turn/start``.
+            data: more about it, already encoded with ``dsh_actors.codec.encode``.
+            on_commit: called once the event is durable, or never will be.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the event cannot be stored, or the store is closed.
+        """
+
+    def set_status(
+        self, session_id: str, status: str, *, on_commit: OnCommit | None = None
+    ) -> None:
+        """Record how a session's agent ended, or that it is ``active`` again.
+
+        The end also lets the store forget what it keeps in memory about the session.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the store is closed.
+        """
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until everything accepted so far is durable.
+
+        Parameters:
+            timeout: seconds to wait at most; None waits as long as it takes.
+
+        Returns:
+            True if it is durable; False if the time is over or the attempt to write failed. What
+            was not written is kept and tried again.
+
+        Raises:
+            StoreError: called from an ``on_commit`` callback, which could never be answered.
+        """
+
+    def close(self, timeout: float | None = 10.0) -> bool:
+        """Write what is queued, confirm it, and release the store. Idempotent.
+
+        Parameters:
+            timeout: seconds to wait at most; None waits as long as it takes.
+
+        Returns:
+            True if everything was written. Otherwise the callbacks of what was not get the error.
+        """
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the store."""
