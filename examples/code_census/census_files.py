@@ -10,10 +10,10 @@ import os
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 THIRD_PARTY = ("site-packages", "dist-packages")
 """Folders inside the folder of the standard library that are not part of it."""
@@ -38,10 +38,16 @@ def standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def find_sources(
-    root: Path, *, skip: Sequence[str] = ()
-) -> tuple[list[SourceFile], list[tuple[str, OSError]]]:
-    """Find every ``*.py`` file under a folder.
+class Listing(NamedTuple):
+    """What one folder holds: its files, or the reason why it cannot be listed."""
+
+    folder: str
+    files: list[SourceFile]
+    error: OSError | None = None
+
+
+def walk(root: Path, *, skip: Sequence[str] = ()) -> Iterator[Listing]:
+    """List every ``*.py`` file under a folder, folder by folder.
 
     Links to folders are not followed, so that a loop of links ends. A link to a file counts as
     a file, a broken one too: it is a file that cannot be read.
@@ -50,14 +56,9 @@ def find_sources(
         root: the folder.
         skip: names of folders directly under ``root`` that are left out.
 
-    Returns:
-        The files, sorted by path, and the folders below ``root`` that cannot be listed.
-
     Raises:
         OSError: ``root`` itself is missing, not a folder, or cannot be listed.
     """
-    found: list[SourceFile] = []
-    unlisted: list[tuple[str, OSError]] = []
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -67,17 +68,17 @@ def find_sources(
         except OSError as error:
             if not folder:
                 raise
-            unlisted.append((folder, error))
+            yield Listing(folder, [], error)
             continue
+        files: list[SourceFile] = []
         for entry in entries:
             path = os.path.join(folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
                 if path not in skip:
                     pending.append(path)
             elif entry.name.endswith(".py") and not entry.is_dir():
-                found.append(SourceFile(path, _size(entry)))
-    found.sort(key=lambda source: source.path)
-    return found, sorted(unlisted, key=lambda item: item[0])
+                files.append(SourceFile(path, _size(entry)))
+        yield Listing(folder, files)
 
 
 def _size(entry: os.DirEntry[str]) -> int:

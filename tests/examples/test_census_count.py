@@ -9,9 +9,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
-from independent_census import count_folder
-
-from examples.code_census.analysis import (
+from census_count import (
     Census,
     count_file,
     count_lines,
@@ -19,21 +17,27 @@ from examples.code_census.analysis import (
     display,
     most_complex,
 )
-from examples.code_census.sources import (
+from census_files import (
     THIRD_PARTY,
     SourceFile,
-    find_sources,
     split,
     standard_library,
+    walk,
 )
+from independent_census import count_folder
 
 if TYPE_CHECKING:
-    from examples.code_census.analysis import FunctionData
+    from census_count import FunctionData
+
+
+def find_sources(root: Path, *, skip: tuple[str, ...] = ()) -> list[SourceFile]:
+    found = [source for listing in walk(root, skip=skip) for source in listing.files]
+    return sorted(found, key=lambda source: source.path)
 
 
 def census_of(root: Path, *, skip: tuple[str, ...] = ()) -> Census:
     census = Census()
-    for source in find_sources(root, skip=skip)[0]:
+    for source in find_sources(root, skip=skip):
         census.add(count_file(str(root), source.path))
     return census
 
@@ -216,7 +220,7 @@ def test_what_cannot_be_read_is_a_listed_failure(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8_is_counted_and_shown_escaped(tmp_path: Path) -> None:
     with open(os.fsencode(tmp_path) + b"/odd\xff.py", "wb") as file:
         file.write(b"def f(): pass\n")
-    [source] = find_sources(tmp_path)[0]
+    [source] = find_sources(tmp_path)
     [function] = count_file(os.fsencode(tmp_path), os.fsencode(source.path)).top
     assert function["path"] == display(source.path) == "odd\\xff.py"
 
@@ -231,7 +235,7 @@ def test_warnings_about_the_counted_source_neither_show_nor_fail_it() -> None:
 
 def test_the_sum_does_not_depend_on_order_or_grouping() -> None:
     root = Path(sysconfig.get_path("stdlib")) / "json"
-    counts = [count_file(str(root), source.path) for source in find_sources(root)[0]]
+    counts = [count_file(str(root), source.path) for source in find_sources(root)]
     counts.append(Census(2, 2, failures=[{"path": "a", "error": "x"}, {"path": "z", "error": "y"}]))
     whole = Census()
     for count in counts:
@@ -258,21 +262,19 @@ def test_the_most_complex_go_by_path_then_line_where_equal() -> None:
     ]
 
 
-def test_find_sources_lists_python_files_sorted_and_skips_only_named_folders(
+def test_walk_lists_python_files_and_skips_only_named_folders(
     tmp_path: Path,
 ) -> None:
     for path in ("b.py", "a/x.py", "a/y.txt", "site-packages/p.py", "a/site-packages/q.py"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("x = 1\n")
     (tmp_path / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
-    found, unlisted = find_sources(tmp_path, skip=THIRD_PARTY)
-    assert found == [
+    assert find_sources(tmp_path, skip=THIRD_PARTY) == [
         SourceFile("a/site-packages/q.py", 6),
         SourceFile("a/x.py", 6),
         SourceFile("b.py", 6),
     ]
-    assert unlisted == []
-    assert len(find_sources(tmp_path)[0]) == 4
+    assert len(find_sources(tmp_path)) == 4
 
 
 def test_a_missing_root_is_an_error_and_not_an_empty_census(tmp_path: Path) -> None:
