@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypedDict
 
 from census_count import Census, count_file, describe, display
 from census_files import THIRD_PARTY, SourceFile, split, standard_library, walk
-from census_table import table
 
 import dsh_actors as dsh
 
@@ -74,7 +73,6 @@ async def census(turn: dsh.Turn, prompt: Prompt | None) -> CensusData:
             for source in chunks[job.id][1]:
                 total.add_failure(display(source.path), reason)
         turn.progress(done=total.files)
-    print(table(total))
     return total.data()
 
 
