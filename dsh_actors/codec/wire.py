@@ -32,8 +32,14 @@ MAX_BYTES = 64 << 20
 _MAX_DATACLASS_DEPTH = 60  # each level costs Python frames, here and at the receiver
 _PACKER_BUFFER = 2048
 _DATETIME, _DATE, _TIME, _TIMEDELTA, _DATACLASS = 1, 2, 3, 4, 5
+_MARK = 127
 _LEAVES = frozenset({str, int, float, bool, type(None), bytes})
 _KEYS = (str, int, float, bytes, memoryview, dt.date, dt.time, dt.timedelta)
+STREAM_MARK = msgpack.packb(msgpack.ExtType(_MARK, b"\0"))
+"""Bytes that a stream decoder turns into `MARK`, which no encoded value can be."""
+
+MARK = object()
+
 _DELTA = struct.Struct(">iii")
 
 _Packer = msgpack.Packer
@@ -300,6 +306,8 @@ def _decode_extension(code: int, data: bytes) -> Any:
         return _decode_dataclass(data)
     if code == _TIMEDELTA:
         return dt.timedelta(*_DELTA.unpack(data))
+    if code == _MARK:
+        return MARK
     text = data.decode("ascii")
     if code == _DATETIME:
         return dt.datetime.fromisoformat(text)

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
+from dsh_actors.codec.wire import MARK, STREAM_MARK
 from dsh_actors.errors import DshActorsError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class FrameDecoder:
         max_frame: the largest payload that is accepted, in bytes.
     """
 
-    __slots__ = ("_buffer", "_fed", "_max_frame", "_unpacker", "_wanted")
+    __slots__ = ("_buffer", "_max_frame", "_unpacker", "_wanted")
 
     def __init__(self, max_frame: int = MAX_FRAME_BYTES) -> None:
         self._max_frame = max_frame
@@ -58,8 +59,7 @@ class FrameDecoder:
         self._buffer = bytearray()
         # How many bytes the buffer must hold before it is worth another look.
         self._wanted = _HEADER
-        self._unpacker = codec.stream_decoder(max_frame)
-        self._fed = 0
+        self._unpacker = codec.stream_decoder(max_frame + len(STREAM_MARK))
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Any]:
         """Take the next bytes of the stream.
@@ -119,16 +119,16 @@ class FrameDecoder:
         return view[start:]
 
     def _decode_payload(self, payload: memoryview, values: list[Any]) -> None:
-        size = len(payload)
-        if size > _KEPT_BUFFER:  # in a decoder of its own, whose buffer does not stay
-            unpacker, fed = codec.stream_decoder(self._max_frame), size
-        else:
-            unpacker, fed = self._unpacker, self._fed + size
-            self._fed = fed
+        large = len(payload) > _KEPT_BUFFER  # for a decoder of its own, whose buffer does not stay
+        unpacker = (
+            codec.stream_decoder(self._max_frame + len(STREAM_MARK)) if large else self._unpacker
+        )
         try:
             unpacker.feed(payload)
+            unpacker.feed(STREAM_MARK)
             values.extend(unpacker)
         except Exception as error:
             raise ProtocolError(f"a frame that cannot be decoded: {error!r}") from error
-        if unpacker.tell() != fed:
+        # A value that is cut off has swallowed the mark, or at least a part of it.
+        if not values or values.pop() is not MARK:
             raise ProtocolError("a value is cut off at the end of its frame")

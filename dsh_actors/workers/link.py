@@ -99,7 +99,8 @@ class Link:
         self._reader: threading.Thread | None = None
         self._last_write = 0.0
         self._streak = 0
-        self._reading = False
+        self._started = False
+        self._reading = True  # the reader runs or is still to come: keep the descriptor
         self._refusing = False  # no more sends: closing or closed
         self._ended = False  # shut down; only the clean-up is left
         self._reason: BaseException | None = None
@@ -136,9 +137,9 @@ class Link:
         self._on_close(self._reason)
 
     def _begin_reading(self) -> bool:
-        """Keep the descriptor open for the reader; return False if the link has ended already."""
+        """Take the part of the reader; return whether there is still something to read."""
         with self._lock:
-            self._reading = self._reading or not self._ended
+            self._started = True
             return self._reading
 
     def join(self, timeout: float | None = None) -> bool:
@@ -365,6 +366,7 @@ class Link:
         """
         with self._lock:
             self._refusing = True
+            self._reading = self._reading and self._started
             if self._outbox and not self._writing:
                 self._wanted = True
             self._changed.notify_all()
