@@ -200,31 +200,52 @@ class Link:
         Raises:
             LinkClosed: the link is closed, or it was closed now because the outbox is full.
         """
-        size = len(message)
         with self._lock:
-            if self._refusing:
-                raise self._closed_error()
-            queued = self._outbox_bytes + size
-            if queued > self._max_outbox and self._outbox:
-                self._end_locked(
-                    LinkStalled(
-                        f"link {self.name}: the peer does not read, {self._outbox_bytes:,} bytes "
-                        f"wait for it and {self._max_outbox:,} may"
-                    )
-                )
-                raise self._closed_error()
-            self._outbox.append(message)
-            self._outbox_bytes = queued
+            self._enqueue(message)
             if self._writing:
                 return
-            defer = self._is_hurrying() and self._writer is not None
-            if defer:
+            if self._is_hurrying() and self._writer is not None:
                 if not self._wanted:
                     self._wanted = True
                     self._changed.notify_all()
                 return
             self._writing = True
-        self._flush()
+        self._write()
+
+    def queue_packed(self, message: bytes) -> None:
+        """Queue an encoded message in order, for the next `flush` or send to take along.
+
+        Parameters:
+            message: what `dsh_actors.codec.encode` returned.
+
+        Raises:
+            LinkClosed: as `send_packed` does.
+        """
+        with self._lock:
+            self._enqueue(message)
+
+    def flush(self) -> None:
+        """Send what is queued without ever blocking; on a closed link there is nothing."""
+        with self._lock:
+            if self._writing or not self._outbox:
+                return
+            self._writing = True
+        self._write()
+
+    def _enqueue(self, message: bytes) -> None:
+        if self._refusing:
+            raise self._closed_error()
+        queued = self._outbox_bytes + len(message)
+        if queued > self._max_outbox and self._outbox:
+            self._end_locked(
+                LinkStalled(
+                    f"link {self.name}: the peer does not read, {self._outbox_bytes:,} bytes "
+                    f"wait for it and {self._max_outbox:,} may"
+                )
+            )
+            raise self._closed_error()
+        self._outbox.append(message)
+        self._outbox_bytes = queued
 
     def _is_hurrying(self) -> bool:
         """Whether to leave the outbox for later, because more is likely to follow at once."""
@@ -236,7 +257,7 @@ class Link:
             return False
         return len(self._outbox) < _HURRY_MESSAGES and self._outbox_bytes < _HURRY_BYTES
 
-    def _flush(self) -> None:
+    def _write(self) -> None:
         """Write what is queued, as the writer, as far as the socket takes it."""
         while True:
             with self._lock:
@@ -328,7 +349,7 @@ class Link:
                         continue
                     self._writing = True
             if self._rest is None or self._write_rest():
-                self._flush()
+                self._write()
 
     def _write_rest(self) -> bool:
         """Write the rest of a frame, waiting for the peer; return whether all was written."""
@@ -367,9 +388,8 @@ class Link:
         with self._lock:
             self._refusing = True
             self._reading = self._reading and self._started
-            if self._outbox and not self._writing:
-                self._wanted = True
-            self._changed.notify_all()
+        self.flush()
+        with self._lock:
             flushed = self._changed.wait_for(
                 lambda: self._ended or not (self._outbox or self._writing), flush_timeout
             )

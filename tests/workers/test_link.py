@@ -315,3 +315,28 @@ def test_a_forked_child_does_not_keep_the_link_open(ends: tuple[End, End]) -> No
     os.close(goes_on)
     os.close(wait_for_it)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_queued_messages_wait_for_a_flush_and_keep_their_order(
+    raw: tuple[End, socket.socket],
+) -> None:
+    end, peer = raw
+    peer.setblocking(False)
+    end.link.queue_packed(codec.encode(1))
+    end.link.queue_packed(codec.encode(2))
+    with pytest.raises(BlockingIOError):
+        peer.recv(1)
+
+    end.link.flush()
+    assert peer.recv(100) == encode_batch([codec.encode(1), codec.encode(2)])
+
+    end.link.queue_packed(codec.encode(3))
+    end.link.send(4)
+    assert peer.recv(100) == encode_batch([codec.encode(3), codec.encode(4)])
+
+    end.link.queue_packed(codec.encode(5))
+    assert end.link.close()
+    assert peer.recv(100) == encode_batch([codec.encode(5)])
+    end.link.flush()
+    with pytest.raises(LinkClosed):
+        end.link.queue_packed(codec.encode(6))
