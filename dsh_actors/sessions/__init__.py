@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo
 from dsh_actors.sessions.ids import new_session_id
+from dsh_actors.sessions.memory import MemoryStore
 from dsh_actors.sessions.paths import default_store_path, state_dir
+from dsh_actors.sessions.reader import SqliteReader
+from dsh_actors.sessions.sqlite import SqliteStore
 from dsh_actors.sessions.store import OnCommit, SessionReader, SessionStore
 
 __all__ = [
     "ACTIVE",
     "Event",
+    "MemoryStore",
     "OnCommit",
     "SessionHeader",
     "SessionInfo",
     "SessionReader",
     "SessionStore",
+    "SqliteReader",
+    "SqliteStore",
     "default_store_path",
     "new_session_id",
     "state_dir",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from dsh_actors.errors import SessionNotFound, StoreError
 from dsh_actors.sessions.events import Event, SessionHeader, SessionInfo
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["OnCommit", "SessionReader", "SessionStore"]
+__all__ = ["OnCommit", "SessionReader", "SessionStore", "match_prefix"]
 
 OnCommit: TypeAlias = Callable[[BaseException | None], None]
 """Called with None once a write is durable, or with the error if it never will be."""
@@ -136,3 +137,27 @@ class SessionStore(SessionReader, Protocol):
         traceback: TracebackType | None,
     ) -> None:
         """Close the store."""
+
+
+def match_prefix(store: str, prefix: str, found: list[str]) -> str:
+    """Choose the one id that a prefix means.
+
+    Parameters:
+        store: what to call the store in an error.
+        prefix: what the user typed.
+        found: the ids that begin with it; it is enough to give the first few.
+
+    Raises:
+        SessionNotFound: there is none.
+        StoreError: there are several, and none of them is ``prefix`` itself.
+    """
+    if prefix in found:
+        return prefix
+    if not found:
+        raise SessionNotFound(
+            f"{store}: no session {prefix!r}; 'dsh-actors sessions list' shows those there are"
+        )
+    if len(found) > 1:
+        names = ", ".join(sorted(found)[:3])
+        raise StoreError(f"{store}: {prefix!r} could be {names}; type more of the id")
+    return found[0]

@@ -1,0 +1,117 @@
+"""A session store without a disk, for tests and for embedding where nothing need survive."""
+
+from __future__ import annotations
+
+from dsh_actors.codec import decode
+from dsh_actors.errors import SessionNotFound, StoreError
+from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo
+from dsh_actors.sessions.ops import Create, Log, Ops, RefusedError, SetStatus
+from dsh_actors.sessions.store import SessionInfos, SessionLog, match_prefix
+from dsh_actors.sessions.writer import GroupCommitStore
+
+__all__ = ["MemoryStore"]
+
+
+class _Record:
+    """A committed session. The data stays encoded: what was appended cannot change."""
+
+    __slots__ = ("ended", "events", "header", "options", "policy", "status")
+
+    def __init__(self, op: Create) -> None:
+        self.header, self.policy, self.options = op.header, op.policy, op.options
+        self.status = ACTIVE
+        self.ended: float | None = None
+        self.events: list[tuple[int, float, str, bytes]] = []
+
+
+class MemoryStore(GroupCommitStore):
+    """Keeps sessions in this process's memory; confirms like any other store, on its thread.
+
+    Parameters:
+        flush_interval: the shortest time between two commits, in seconds.
+    """
+
+    def __init__(self, *, flush_interval: float = 0.0) -> None:
+        super().__init__("memory", flush_interval=flush_interval)
+        self._records: dict[str, _Record] = {}
+
+    def list(self, *, limit: int | None = None) -> SessionInfos:
+        """Return the sessions, newest first; see ``SessionReader.list``."""
+        records = [*self._committed().values()]
+        records.reverse()
+        records.sort(key=lambda record: record.header.created, reverse=True)
+        return [_info(record) for record in records[:limit]]
+
+    def load(self, session_id: str) -> SessionLog:
+        """Return the header and all events of a session; see ``SessionReader.load``."""
+        record = self._find(session_id)
+        header = record.header
+        fields = {name: getattr(header, name) for name in header.__slots__}
+        fields |= {"policy": decode(record.policy), "options": decode(record.options)}
+        events = [Event(seq, time, type, decode(data)) for seq, time, type, data in record.events]
+        return SessionHeader(**fields), events
+
+    def resolve(self, prefix: str) -> str:
+        """Return the one id that begins with ``prefix``; see ``SessionReader.resolve``."""
+        found = [name for name in self._committed() if name.startswith(prefix)]
+        return match_prefix(self._name, prefix, found)
+
+    def _committed(self) -> dict[str, _Record]:
+        with self._lock:
+            self._check_fork()
+            return dict(self._records)
+
+    def _find(self, session_id: str) -> _Record:
+        record = self._committed().get(session_id)
+        if record is None:
+            raise SessionNotFound(
+                f"memory: no session {session_id!r}; list() names those there are"
+            )
+        return record
+
+    def _lookup(self, session_id: str) -> Log:
+        record = self._find(session_id)
+        log = Log(session_id, next_seq=len(record.events))
+        log.status, log.ended = record.status, record.ended
+        return log
+
+    def _commit(self, group: Ops) -> None:
+        with self._lock:
+            used = {
+                op.log: StoreError(f"memory: session {op.log.id!r} exists already; mint a new id")
+                for op in group
+                if isinstance(op, Create) and op.log.id in self._records
+            }
+            if used:
+                raise RefusedError(used)
+            for op in group:
+                if isinstance(op, tuple):
+                    log, seq, time, type, data, _ = op
+                    self._records[log.id].events.append((seq, time, type, data))
+                elif isinstance(op, SetStatus):
+                    record = self._records[op.log.id]
+                    record.status = op.log.status = op.status
+                    record.ended = None if op.status == ACTIVE else op.time
+                else:
+                    self._records[op.log.id] = _Record(op)
+
+    def _release(self) -> None:
+        """Nothing to release: what was stored can be read until the store is dropped."""
+
+
+def _info(record: _Record) -> SessionInfo:
+    header = record.header
+    return SessionInfo(
+        id=header.id,
+        agent_id=header.agent_id,
+        system_id=header.system_id,
+        root=header.root,
+        parent=header.parent,
+        depth=header.depth,
+        behaviour=header.behaviour,
+        created=header.created,
+        status=record.status,
+        events=len(record.events),
+        ended=record.ended,
+        last_event=record.events[-1][1] if record.events else None,
+    )

@@ -1,0 +1,462 @@
+"""The queue in front of a store and the one thread that commits what is in it, in groups.
+
+Many threads append, one thread writes. Whatever has been queued while a commit was running is
+the next group, so that under load the cost of a disk flush is shared by thousands of events and
+an idle store commits a single one at once.
+
+Two rules make the log trustworthy. A number is given and its event is queued under one lock, so
+the order in the queue is the order of the numbers. A group that could not be written is kept, in
+front of everything that came later, until it is written or the store is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from dsh_actors.errors import DshActorsError, ForkedSystemError, StoreError
+from dsh_actors.sessions.events import ACTIVE
+from dsh_actors.sessions.forks import watch_forks
+from dsh_actors.sessions.ops import Create, Log, RefusedError, SetStatus, StoreBusyError, log_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from dsh_actors.sessions.events import SessionHeader
+    from dsh_actors.sessions.ops import Op, Ops
+    from dsh_actors.sessions.store import OnCommit
+
+__all__ = ["GroupCommitStore"]
+
+MAX_GROUP = 16_384
+"""How many operations one commit takes, so that its callbacks do not wait too long."""
+
+MAX_EVENT_BYTES = 256 * 1024 * 1024
+"""The largest event that is taken. What is refused at once cannot spoil a group later."""
+
+MIN_RETRY, MAX_RETRY = 0.05, 5.0
+"""Seconds between attempts to write a group that failed."""
+
+BUSY_PATIENCE = 5.0
+"""Seconds for which a locked store counts as slow and not as failed."""
+
+
+class GroupCommitStore:
+    """The writing half of a store. A subclass says how a group is committed.
+
+    Parameters:
+        name: what to call it in errors, e.g. the path of its file.
+        flush_interval: the shortest time between two commits, in seconds. 0 commits as soon as
+            there is something; more makes larger groups and later confirmations.
+    """
+
+    def __init__(self, name: str, *, flush_interval: float = 0.0) -> None:
+        self._name = name
+        self._interval = flush_interval
+        self._logs: dict[str, Log] = {}
+        self._queue: Ops = []  # accepted, not yet in a group
+        self._group: Ops = []  # what the writer is committing, or could not
+        # Why nothing is accepted any more: what to raise, made anew each time.
+        self._refusal: tuple[type[DshActorsError], str] | None = None
+        self._thread: threading.Thread | None = None
+        self._accepted = 0  # operations ever queued
+        self._settled = 0  # operations confirmed or given up, and their callbacks have run
+        self._lost = 0  # operations given up
+        self._forgotten = 0  # how often logs were dropped from memory; see _attach
+        self._attempt = 0  # number of the newest attempt to commit
+        self._failed_attempt = 0  # number of the newest one that failed
+        self._failure: StoreError | None = None  # of the group in hand; None if all is well
+        self._failing_since = 0.0
+        self._retry_delay = MIN_RETRY
+        self._last_attempt = float("-inf")
+        self._parked = False  # the writer waits and must be woken
+        self._urgent = False  # somebody waits in flush
+        self._closing = False
+        self._begun_closing = False  # the attempt in hand was begun after the call of close
+        self._forked = False
+        self._give_up_at: float | None = None
+        self._ended = False  # nothing will be written any more
+        self._make_locks()
+        watch_forks(self)
+
+    # -- for the subclass ---------------------------------------------------------------------
+
+    def _commit(self, group: Ops) -> None:
+        """Write a group, wholly or not at all, on the writer thread.
+
+        Raises:
+            RefusedError: some of its sessions can never be written.
+            StoreBusyError: somebody else holds the store.
+            StoreError: it could not be written now.
+        """
+        raise NotImplementedError
+
+    def _lookup(self, session_id: str) -> Log:
+        """Read what is committed about a session, or raise SessionNotFound."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Release files and connections, after the last write."""
+        raise NotImplementedError
+
+    # -- accepting ----------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why the newest attempt to write failed, or None if it did not."""
+        return self._failure
+
+    @property
+    def pending(self) -> int:
+        """How many accepted writes are not confirmed yet."""
+        return self._accepted - self._settled
+
+    def create(self, header: SessionHeader, on_commit: OnCommit | None = None) -> None:
+        """Add a session; see ``SessionStore.create``."""
+        log = Log(header.id)
+        operation = Create(log, header, on_commit)
+        with self._lock:
+            self._check_open()
+            if header.id in self._logs:
+                raise StoreError(
+                    f"{self._name}: session {header.id!r} exists already; mint a new id for it"
+                )
+            self._logs[header.id] = log
+            self._enqueue(operation)
+
+    def append(
+        self, session_id: str, type: str, data: bytes, *, on_commit: OnCommit | None = None
+    ) -> int:
+        """Add an event and return its number; see ``SessionStore.append``."""
+        if data.__class__ is not bytes or not type.isascii() or len(data) > MAX_EVENT_BYTES:
+            self._check_event(session_id, type, data)
+        while True:
+            with self._lock:
+                log = self._logs.get(session_id)
+                if log is not None and log.refused is None and self._refusal is None:
+                    seq = log.next_seq
+                    log.next_seq = seq + 1
+                    self._queue.append((log, seq, time(), type, data, on_commit))
+                    self._accepted += 1
+                    if self._parked:
+                        self._unpark()
+                    return seq
+                self._check_open()
+                if log is not None and log.refused is not None:
+                    raise StoreError(str(log.refused))
+            self._attach(session_id)
+
+    def set_status(
+        self, session_id: str, status: str, *, on_commit: OnCommit | None = None
+    ) -> None:
+        """Record a status; see ``SessionStore.set_status``."""
+        while True:
+            with self._lock:
+                self._check_open()
+                log = self._logs.get(session_id)
+                if log is not None:
+                    if log.refused is not None:
+                        raise StoreError(str(log.refused))
+                    self._enqueue(SetStatus(log, status, time(), on_commit))
+                    return
+            self._attach(session_id)
+
+    def _check_event(self, session_id: str, type: str, data: bytes) -> None:
+        """Refuse what could never be written: it would hold up its whole group for ever."""
+        where = f"{self._name}: event {type!r} of session {session_id!r}"
+        if not isinstance(data, bytes):
+            kind = data.__class__.__name__
+            raise StoreError(f"{where}: the data must be bytes from codec.encode, not {kind}")
+        if len(data) > MAX_EVENT_BYTES:
+            raise StoreError(
+                f"{where}: {len(data)} bytes are over the limit of {MAX_EVENT_BYTES}; "
+                "store large output in a file and its path here"
+            )
+        try:
+            type.encode()
+        except UnicodeEncodeError as error:
+            raise StoreError(f"{where}: the type is not valid Unicode; use plain text") from error
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            kind, message = self._refusal
+            raise kind(message)
+
+    def _enqueue(self, op: Op) -> None:
+        """Take an operation. With the lock."""
+        if self._thread is None:
+            self._start_writer()
+        self._queue.append(op)
+        self._accepted += 1
+        if self._parked:
+            self._unpark()
+
+    def _unpark(self) -> None:
+        self._parked = False
+        self._wake.notify()
+
+    def _start_writer(self) -> None:
+        thread = threading.Thread(target=self._run, name="dsh-actors-store", daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _attach(self, session_id: str) -> None:
+        """Get to know a session that an earlier opening of the store has written.
+
+        Between the read and the lock another thread can attach it, write to it and forget it
+        again, and then the read is stale; the count of forgotten logs tells.
+        """
+        with self._lock:
+            forgotten = self._forgotten
+        log = self._lookup(session_id)
+        with self._lock:
+            self._check_open()
+            if forgotten == self._forgotten:
+                if self._thread is None:
+                    self._start_writer()
+                self._logs.setdefault(session_id, log)
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until what was accepted is durable; see ``SessionStore.flush``."""
+        self._refuse_in_callback("flush")
+        deadline = None if timeout is None else monotonic() + timeout
+        with self._lock:
+            self._check_fork()
+            target, attempt, lost = self._accepted, self._attempt, self._lost
+            while self._settled < target:
+                if self._failed_attempt > attempt or self._ended:
+                    return False
+                self._urgent = True
+                self._unpark()
+                left = None if deadline is None else deadline - monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._done.wait(left)
+            return self._lost == lost
+
+    def close(self, timeout: float | None = 10.0) -> bool:
+        """Write what is queued and end; see ``SessionStore.close``."""
+        self._refuse_in_callback("close")
+        deadline = None if timeout is None else monotonic() + timeout
+        with self._lock:
+            if self._forked:
+                return True  # nothing here belongs to this process
+            if self._refusal is None:
+                self._refusal = (
+                    StoreError,
+                    f"{self._name}: the session store is closed; open it again to write",
+                )
+                self._closing, self._give_up_at = True, deadline
+                if self._thread is None:
+                    self._ended = True
+                    self._release()
+            while not self._ended:
+                self._unpark()
+                left = None if deadline is None else deadline - monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._done.wait(left)
+            thread = self._thread
+        if thread is not None:
+            thread.join(None if deadline is None else max(0.1, deadline - monotonic()))
+        return self._lost == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _refuse_in_callback(self, verb: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise StoreError(
+                f"{self._name}: {verb} was called in an on_commit callback, which the writer "
+                "waits for; call it from another thread"
+            )
+
+    # -- forks --------------------------------------------------------------------------------
+
+    def _make_locks(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)  # the writer waits for work
+        self._done = threading.Condition(self._lock)  # others wait for the writer
+
+    def _after_fork(self, parent: int) -> None:
+        """In a forked child: the writer thread is not here, and a lock may be held for ever."""
+        self._make_locks()
+        self._forked = True
+        self._refusal = (
+            ForkedSystemError,
+            f"{self._name}: the session store belongs to process {parent}, from which this one "
+            "was forked; open a store of its own here",
+        )
+
+    def _check_fork(self) -> None:
+        if self._forked:
+            self._check_open()
+
+    # -- the writer thread --------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._take_group():
+            error = self._try_commit()
+            if error is None:
+                self._confirm(self._group, None)
+                self._forget_ended()
+                self._settle()
+            elif self._must_give_up(error):
+                with self._lock:
+                    self._group += self._queue
+                    self._queue = []
+                self._confirm(self._group, error)
+                self._settle(lost=len(self._group))
+        try:
+            self._release()
+        except StoreError as error:
+            report(self._name, "closing it failed", error)
+        with self._lock:
+            self._ended = True
+            self._done.notify_all()
+
+    def _take_group(self) -> bool:
+        """Wait until there is something to do; False at the end of all work."""
+        with self._lock:
+            while True:
+                if self._closing and not self._group and not self._queue:
+                    return False
+                wait = self._time_to_wait()
+                if wait is not None and wait <= 0:
+                    break
+                self._parked = True
+                self._wake.wait(wait)
+                self._parked = False
+            room = MAX_GROUP - len(self._group)
+            if room >= len(self._queue):
+                if self._group:
+                    self._group += self._queue
+                    self._queue = []
+                else:
+                    self._group, self._queue = self._queue, []
+            elif room > 0:
+                self._group += self._queue[:room]
+                del self._queue[:room]
+            self._attempt += 1
+            self._urgent = False
+            self._begun_closing = self._closing
+            return True
+
+    def _time_to_wait(self) -> float | None:
+        """Seconds until the next attempt; None for as long as nothing happens. With the lock."""
+        if not self._group and not self._queue:
+            return None
+        if self._failure is None:
+            hurry = not self._interval or self._urgent or self._closing
+            return 0.0 if hurry else self._last_attempt + self._interval - monotonic()
+        if self._urgent or (self._closing and not isinstance(self._failure, StoreBusyError)):
+            return 0.0
+        soon = bool(self._queue) or self._closing or isinstance(self._failure, StoreBusyError)
+        return self._last_attempt + (MIN_RETRY if soon else self._retry_delay) - monotonic()
+
+    def _try_commit(self) -> StoreError | None:
+        """Commit the group in hand, without what has to be refused."""
+        while self._group:
+            try:
+                self._commit(self._group)
+            except RefusedError as refused:
+                self._drop_refused(refused.errors)
+                continue
+            except StoreError as error:
+                return self._note_failure(error)
+            except BaseException as error:  # the only writer must not die of anything
+                wrapped = StoreError(f"{self._name}: {error.__class__.__name__}: {error}")
+                wrapped.__cause__ = error
+                return self._note_failure(wrapped)
+            break
+        if self._failure is not None:
+            self._failure = None
+            self._retry_delay = MIN_RETRY
+        self._last_attempt = monotonic()
+        return None
+
+    def _note_failure(self, error: StoreError) -> StoreError:
+        now = monotonic()
+        with self._lock:
+            first = self._failure is None
+            if first:
+                self._failing_since = now
+            self._failure = error
+            self._last_attempt = now
+            self._retry_delay = min(MAX_RETRY, self._retry_delay * 2)
+            if not isinstance(error, StoreBusyError) or now - self._failing_since > BUSY_PATIENCE:
+                self._failed_attempt = self._attempt
+                self._done.notify_all()
+        if first and not isinstance(error, StoreBusyError):
+            report(self._name, "the write is kept and will be tried again", error)
+        return error
+
+    def _must_give_up(self, error: StoreError) -> bool:
+        """Whether a failed group is lost: at a close, unless a moment's patience may help."""
+        with self._lock:
+            if not self._begun_closing:
+                return False
+            if not isinstance(error, StoreBusyError):
+                return True
+            return self._give_up_at is not None and monotonic() >= self._give_up_at
+
+    def _drop_refused(self, errors: dict[Log, StoreError]) -> None:
+        with self._lock:
+            for log, error in errors.items():
+                log.refused = error
+        dropped = [op for op in self._group if log_of(op) in errors]
+        self._group = [op for op in self._group if log_of(op) not in errors]
+        for op in dropped:
+            self._confirm((op,), errors[log_of(op)])
+        with self._lock:
+            self._settled += len(dropped)
+            self._lost += len(dropped)
+
+    def _confirm(self, ops: Iterable[Op], error: StoreError | None) -> None:
+        for op in ops:
+            callback = op[5] if op.__class__ is tuple else op.on_commit  # type: ignore[union-attr]
+            if callback is None:
+                continue
+            try:
+                callback(error)
+            except BaseException as raised:  # an observer's failure is its own
+                report(self._name, f"an on_commit callback of {log_of(op).id} raised", raised)
+
+    def _forget_ended(self) -> None:
+        """Drop logs of ended sessions that have nothing queued, so that memory stays flat."""
+        ended = [op.log for op in self._group if isinstance(op, SetStatus)]
+        if not ended:
+            return
+        with self._lock:
+            queued = {log_of(op) for op in self._queue}
+            for log in ended:
+                if log.status != ACTIVE and log not in queued and log.refused is None:
+                    self._logs.pop(log.id, None)
+            self._forgotten += 1
+
+    def _settle(self, lost: int = 0) -> None:
+        with self._lock:
+            self._settled += len(self._group)
+            self._lost += lost
+            self._group = []
+            self._done.notify_all()
+
+
+def report(name: str, what: str, error: BaseException) -> None:
+    """Log what nobody waits for. ``logging`` is imported only once there is something to say."""
+    import logging
+
+    logging.getLogger("dsh_actors.sessions").error("%s: %s", name, what, exc_info=error)
