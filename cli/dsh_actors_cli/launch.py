@@ -1,0 +1,309 @@
+"""One run of a tree, from the file to the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
+
+from dsh_actors_cli import exits, output, signals
+from dsh_actors_cli.outcome import Answer, Outcome, judge, result_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from dsh_actors.system import ActorSystem, AgentHandle
+
+    from dsh_actors.actors.future import Future
+    from dsh_actors.config import AgentSpec, TreeSpec
+    from dsh_actors.sessions import SessionStore
+    from dsh_actors_cli.render.reporter import Reporter
+    from dsh_actors_cli.stream import EventStream
+
+__all__ = ["Format", "Options", "run_tree"]
+
+Format = Literal["text", "json", "stream-json"]
+
+# What the command waits for the end of a stop beyond the system's own grace, in seconds, and
+# then for everything that is left, such as forgotten threads of behaviours.
+_DRAIN = 5.0
+# How long a terminal that takes no output may hold up the end of a run that was stopped.
+_TERMINAL_PATIENCE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for.
+
+    Attributes:
+        tree: the tree file.
+        prompt: the text that replaces the prompt in the file, if any.
+        parameters: of the tree, by name.
+        workers: how many worker processes; None leaves it to the file.
+        form: of the result.
+        timeout: seconds that the run may take; None for no limit.
+        store: the session store; None for the default one.
+        keep: whether to store sessions at all.
+    """
+
+    tree: str
+    prompt: str | None
+    parameters: Mapping[str, str]
+    workers: int | None
+    form: Format
+    timeout: float | None
+    store: Path | None
+    keep: bool
+
+
+def run_tree(options: Options) -> int:
+    """Run a tree, print its result and its receipt, and return the exit code.
+
+    Raises:
+        DshActorsError: the run cannot start; the message says why.
+    """
+    started = monotonic()
+    watch = signals.install()
+    if options.timeout is not None:
+        watch.limit(options.timeout)
+    spec = _load(options)
+    launch = _Launch(options, spec, watch, started)
+    return launch.run()
+
+
+def _load(options: Options) -> TreeSpec:
+    from dsh_actors.config import MISSING, load_tree
+    from dsh_actors.errors import UsageError
+
+    prompt = MISSING if options.prompt is None else options.prompt
+    spec = load_tree(options.tree, parameters=options.parameters, prompt=prompt)
+    if all(agent.prompt is MISSING for agent in spec.agents):
+        raise UsageError(
+            f"{options.tree}: no agent at the root has a prompt; add a prompt to one, or give "
+            f"it here: dsh-actors run {options.tree} PROMPT"
+        )
+    return spec
+
+
+class _Launch:
+    """The pieces of one run, and the order in which they start and end."""
+
+    def __init__(
+        self, options: Options, spec: TreeSpec, watch: signals.Watch, started: float
+    ) -> None:
+        self._options, self._spec, self._watch = options, spec, watch
+        self._started = started
+        self._waker = signals.Waker()
+        self._system: ActorSystem | None = None
+        self._ask_order: list[str] = []
+        self._asked: dict[str, Future[Any]] = {}
+        self._session_id = ""
+        self._stream: EventStream | None = None
+
+    def run(self) -> int:
+        """Run it all. Terminal first, so that even the first worker writes through it."""
+        self._reporter = self._make_reporter()
+        stdout = output.claim_stdout()
+        store = _open_store(self._options) if self._options.keep else None
+        try:
+            return self._run_with(stdout, store)
+        finally:
+            self._reporter.close(_TERMINAL_PATIENCE)
+            if store is not None:
+                store.close(_DRAIN)
+
+    def _make_reporter(self) -> Reporter:
+        from dsh_actors_cli.render.reporter import Reporter, wants_live_tree
+
+        screen = None
+        if wants_live_tree():
+            from dsh_actors_cli.render.screen import Screen
+
+            screen = Screen()
+        named = [agent.id for agent in _walk(self._spec.agents)]
+        return Reporter(
+            self._spec.name,
+            named,
+            self._started,
+            screen=screen,
+            on_hang_up=self._watch.hang_up,
+        )
+
+    def _run_with(self, stdout: output.ResultStream, store: SessionStore | None) -> int:
+        from dsh_actors.system import ActorSystem
+
+        if self._options.form == "stream-json":
+            from dsh_actors_cli.stream import EventStream
+
+            self._stream = EventStream(stdout, self._unread)
+        settings = self._spec.system
+        system = self._system = ActorSystem(
+            workers=self._options.workers or settings.workers,
+            name=self._spec.name,
+            store=store,
+            stop_grace=settings.stop_grace,
+            max_turns=settings.max_turns,
+            inbox_limit=settings.inbox_limit,
+            on_event=self._hear,
+        )
+        self._watch.attend(self._begin_stop, system.kill_now)
+        try:
+            if self._watch.cause is None:
+                self._start(system)
+                self._await_answers()
+        finally:
+            receipt = self._stop(system)
+        return self._tell(stdout, self._outcome(receipt, system.id))
+
+    def _start(self, system: ActorSystem) -> None:
+        """Create the tree and ask each root that has a prompt."""
+        from dsh_actors.config import MISSING
+        from dsh_actors.errors import DshActorsError
+
+        try:
+            handles = system.start_tree(self._spec)
+            self._reporter.start(system.tree)
+            asked = [
+                (spec, handle)
+                for spec, handle in zip(self._spec.agents, handles, strict=True)
+                if spec.prompt is not MISSING
+            ]
+            self._session_id = asked[0][1].agent.session_id
+            self._open_stream(system)
+            for spec, handle in asked:
+                self._ask(spec, handle)
+        except DshActorsError:
+            if self._watch.cause is None:
+                raise  # otherwise the stop came first, and the cause says so
+
+    def _ask(self, spec: AgentSpec, handle: AgentHandle) -> None:
+        future = handle.agent.ask(spec.prompt)
+        self._asked[spec.id] = future
+        future.add_done_callback(self._waker.wake)
+
+    def _open_stream(self, system: ActorSystem) -> None:
+        if self._stream is not None:
+            self._stream.put(
+                {
+                    "type": "system",
+                    "session_id": self._session_id,
+                    "system_id": system.id,
+                    "tree": self._spec.name,
+                }
+            )
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        self._reporter.hear(event)
+        if self._stream is not None:
+            self._stream.put(event)
+
+    def _unread(self) -> None:
+        self._watch.stop(signals.StopCause("hangup", exits.FAILED, "nobody reads stdout any more"))
+
+    def _await_answers(self) -> None:
+        while self._watch.cause is None and not all(f.done() for f in self._asked.values()):
+            self._waker.wait()
+
+    def _begin_stop(self, cause: signals.StopCause) -> None:
+        """Start the ordered stop; on a thread of the watch."""
+        self._watch.force_after(self._spec.system.stop_grace + 2 * _DRAIN, cause.code)
+        if self._system is not None:
+            self._system.shutdown()
+        hint = "" if cause.kind == "hangup" else "; press Ctrl-C again to exit at once"
+        self._reporter.notify(f"{cause.text}: stopping all agents{hint}")
+        self._waker.wake()
+
+    def _stop(self, system: ActorSystem) -> dict[str, Any]:
+        """Stop the system and return its receipt, the last one if it does not end in time."""
+        ending = system.shutdown()
+        ending.add_done_callback(self._waker.wake)
+        deadline = monotonic() + self._spec.system.stop_grace + _DRAIN
+        while not ending.done() and monotonic() < deadline:
+            self._waker.wait(deadline - monotonic())
+        if ending.done():
+            return ending.result(0).to_dict()
+        system.kill_now()
+        return system.receipt().to_dict()
+
+    def _outcome(self, receipt: dict[str, Any], system_id: str) -> Outcome:
+        answers = [_answer(agent, future) for agent, future in self._asked.items()]
+        self._reporter.ledger.digest()
+        verdict = judge(answers, self._watch.cause, receipt, self._reporter.ledger.reasons)
+        duration = monotonic() - self._started
+        return Outcome(verdict, receipt, self._session_id, system_id, duration)
+
+    def _tell(self, stdout: output.ResultStream, outcome: Outcome) -> int:
+        """Give the terminal back, then print the result, and the receipt last."""
+        self._reporter.close(_TERMINAL_PATIENCE)
+        code = outcome.verdict.code
+        try:
+            self._print_result(stdout, outcome)
+            stdout.close()
+        except output.OutputClosedError:
+            return code or exits.FAILED  # as quietly as other commands in a pipe
+        except OSError as error:
+            code = output.print_error(f"the result cannot be written: {error}", code or 1)
+        self._print_end(outcome)
+        if outcome.receipt["survivors"]:
+            sys.stderr.flush()
+            os._exit(code)  # a thread that never ends would hold up the interpreter's own end
+        self._watch.force_after(_DRAIN, code)
+        return code
+
+    def _print_result(self, stdout: output.ResultStream, outcome: Outcome) -> None:
+        if self._stream is not None:
+            patience = None if self._watch.cause is None else _TERMINAL_PATIENCE
+            if not self._stream.close(patience):
+                raise self._stream.error or output.OutputClosedError
+        if self._options.form == "text":
+            self._print_text(stdout, outcome.verdict.result)
+        else:
+            text = output.to_json(result_object(outcome), ascii_only=stdout.isatty())
+            stdout.write_line(text)
+
+    def _print_text(self, stdout: output.ResultStream, value: Any) -> None:
+        from dsh_actors_cli.render.result import render_result
+        from dsh_actors_cli.render.style import Style
+
+        if value is None:
+            return
+        if stdout.isatty():
+            style = Style(self._reporter.style.colour)
+            text = render_result(value, width=stdout.columns(), style=style)
+        else:
+            text = render_result(value)
+        stdout.write_line(text)
+
+    def _print_end(self, outcome: Outcome) -> None:
+        from dsh_actors_cli.render.receipt import end_lines
+
+        try:
+            for line in end_lines(outcome, self._reporter.style, self._options.keep):
+                sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            output.discard_stderr()
+
+
+def _walk(agents: Iterable[AgentSpec]) -> Iterator[AgentSpec]:
+    for agent in agents:
+        yield agent
+        yield from _walk(agent.children)
+
+
+def _answer(agent: str, future: Future[Any]) -> Answer:
+    if not future.done():
+        return Answer(agent, done=False)
+    error = future.exception(timeout=0)
+    if error is not None:
+        return Answer(agent, error=error)
+    return Answer(agent, future.result(0))
+
+
+def _open_store(options: Options) -> SessionStore:
+    from dsh_actors.sessions import SqliteStore, default_store_path
+
+    return SqliteStore(options.store or default_store_path())

@@ -1,0 +1,1 @@
+"""What people see: the live tree, progress lines, results and receipts."""
