@@ -6,6 +6,15 @@ only when a file is read.
 
 from __future__ import annotations
 
+from dsh_actors.config.load import json_schema, load_tree
 from dsh_actors.config.spec import MISSING, AgentSpec, ParameterSpec, SystemSpec, TreeSpec
 
-__all__ = ["MISSING", "AgentSpec", "ParameterSpec", "SystemSpec", "TreeSpec"]
+__all__ = [
+    "MISSING",
+    "AgentSpec",
+    "ParameterSpec",
+    "SystemSpec",
+    "TreeSpec",
+    "json_schema",
+    "load_tree",
+]
