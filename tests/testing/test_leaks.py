@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pykka
 import pytest
 
+from dsh_actors.actors import PooledActor
 from dsh_actors.testing import leaks
 
 if TYPE_CHECKING:
@@ -101,6 +102,22 @@ def test_a_registered_actor_is_named(before: leaks.Snapshot) -> None:
     ref.stop()
     assert any("Forgotten" in leak and ref.actor_urn in leak for leak in found)
     assert leaks.leaks_since(before) == []
+
+
+def test_a_pooled_actor_is_named_and_the_shared_threads_are_released(
+    before: leaks.Snapshot,
+) -> None:
+    class Pooled(PooledActor):
+        pass
+
+    ref = Pooled.start()
+    ref.tell("x")
+    found = leaks.leaks_since(before, timeout=0)
+    assert sum(f"Pooled ({ref.actor_urn})" in leak for leak in found) == 1
+    ref.stop()
+    assert leaks.leaks_since(before) == []
+    again = Pooled.start()  # on a new default dispatcher
+    again.stop()
 
 
 def test_a_child_process_is_named(before: leaks.Snapshot, sleeper: subprocess.Popen[bytes]) -> None:
