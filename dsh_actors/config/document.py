@@ -61,10 +61,11 @@ class Document:
 
 
 def path_text(path: Path) -> str:
-    """Return a path as text: ``agents[0].prompt``."""
+    """Return a path as text on one line: ``agents[0].prompt``."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        is_word = isinstance(step, str) and step.replace("-", "_").isidentifier()
+        text += f"[{step!r}]" if not is_word else f".{step}" if text else str(step)
     return text
 
 
@@ -98,10 +99,13 @@ def read_document(file: str) -> Document:
             f"bad YAML: {' '.join(problem.split())}",
             file=file,
             line=mark.line + 1 if mark else None,
+            hint="check the indentation, quotes and brackets there",
         ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"bad YAML: {error.reason}", file=file, line=line) from error
+        raise ConfigError(
+            f"bad YAML: {error.reason}", file=file, line=line, hint="remove the character"
+        ) from error
     except RecursionError:
         raise ConfigError(
             "the file is nested too deep", file=file, hint="nest less than 100 levels"

@@ -43,8 +43,7 @@ def load_tree(
             the line and what to do.
         MessageError: the given prompt cannot be carried in a message.
     """
-    file = os.path.abspath(os.fspath(path))
-    document = read_document(file)
+    document = read_document(os.fspath(path))  # errors name the file as the user did
     validate(document)
     declared = declared_parameters(document)
     values = parameter_values(document, declared, parameters or {})
@@ -54,13 +53,13 @@ def load_tree(
         encode(prompt)
         agents = (_with_prompt(agents[0], prompt), *agents[1:])
     return TreeSpec(
-        name=document.value.get("name") or os.path.splitext(os.path.basename(file))[0],
+        name=document.value.get("name") or os.path.splitext(os.path.basename(document.file))[0],
         version=document.value["version"],
         system=_system(document.value.get("system", {})),
         agents=agents,
         parameters=declared,
         values=values,
-        path=file,
+        path=os.path.abspath(document.file),
     )
 
 
@@ -109,7 +108,7 @@ class _AgentReader:
 
     def __init__(self, document: Document, substitution: Substitution) -> None:
         self._document, self._substitution = document, substitution
-        self._folder = os.path.dirname(document.file)
+        self._folder = os.path.dirname(os.path.abspath(document.file))
         self._lines: dict[str, int] = {}
 
     def agents(self, items: list[dict[str, Any]], path: Path) -> tuple[AgentSpec, ...]:

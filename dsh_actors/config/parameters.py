@@ -44,23 +44,25 @@ def declared_parameters(document: Document) -> dict[str, ParameterSpec]:
             help=fields.get("help", ""),
             line=document.line_of(path, key=True),
         )
-        types, expected = _KINDS.get(spec.type, ((object,), ""))
-        default = spec.default
-        if (
-            default is not MISSING
-            and default is not None
-            and (
-                not isinstance(default, types) or (isinstance(default, bool) and bool not in types)
-            )
-            and spec.type != "json"
-        ):
+        if not _fits(spec):
+            types, expected = _KINDS[spec.type]
             raise document.error(
-                f"parameters.{name}.default: expected {expected}, got {got(default)}",
+                f"parameters.{name}.default: expected {expected}, got {got(spec.default)}",
                 (*path, "default"),
                 hint="quote it" if types == (str,) else "",
             )
         declared[name] = spec
     return declared
+
+
+def _fits(spec: ParameterSpec) -> bool:
+    """Whether a parameter's default is of its type. None fits all: it means "nothing given"."""
+    if spec.type == "json" or spec.default is MISSING or spec.default is None:
+        return True
+    types = _KINDS[spec.type][0]
+    if isinstance(spec.default, bool):
+        return bool in types  # Python's bool is an int, a parameter's is not
+    return isinstance(spec.default, types)
 
 
 def parameter_values(
@@ -83,7 +85,7 @@ def parameter_values(
                 hint=did_you_mean(name, declared)
                 or (f"it has {', '.join(declared)}" if declared else "it declares none"),
             )
-    folder = os.path.dirname(document.file)
+    folder = os.path.dirname(os.path.abspath(document.file))
     values: dict[str, Any] = {}
     for name, spec in declared.items():
         if name in given:

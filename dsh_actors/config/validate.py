@@ -66,7 +66,8 @@ def _finding(document: Document, found: Any) -> ConfigError:
     if path and path[-1] == "[key]":
         return _bad_key(document, found)
     if kind == "missing":
-        return document.error(f"missing key {path[-1]!r}{_inside(path[:-1])}", path[:-1])
+        message = f"missing key {path[-1]!r}{_inside(path[:-1])}"
+        return document.error(message, path[:-1], hint="add it")
     if kind == "extra_forbidden":
         key = path[-1]
         valid = _keys_beside(path)
@@ -75,6 +76,10 @@ def _finding(document: Document, found: Any) -> ConfigError:
             path,
             key=True,
             hint=did_you_mean(str(key), valid) or f"the keys are {', '.join(valid)}",
+        )
+    if kind == "too_short":
+        return document.error(
+            f"{path_text(path)}: the list is empty", path, hint="add an id and a behaviour"
         )
     expected, hint = _expected(kind, found.get("ctx", {}), found["msg"], value)
     return document.error(
@@ -103,8 +108,6 @@ def _expected(kind: str, context: Any, message: str, value: Any) -> tuple[str, s
     if kind in _LIMITS:
         words, limit = _LIMITS[kind]
         return f"{words} {context[limit]}", ""
-    if kind == "too_short":
-        return "at least one agent", "add one with an id and a behaviour"
     if kind == "string_too_short":
         return "some text", ""
     if kind == "string_type" and isinstance(value, int | float):
@@ -118,10 +121,8 @@ def _keys_beside(path: Path) -> list[str]:
     """Return the keys that are known where a path ends."""
     from dsh_actors.config.grammar import HELP
 
-    kind = "tree"
-    for step in path[:-1]:
-        if step in ("system", "agents", "children", "parameters"):
-            kind = {"system": "system", "parameters": "parameter"}.get(str(step), "agent")
+    inside = {"system": "system", "parameters": "parameter", "agents": "agent"}
+    kind = "tree" if len(path) == 1 else inside[str(path[0])]
     return list(HELP[kind])
 
 
