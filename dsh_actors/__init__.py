@@ -1,1 +1,80 @@
-"""dsh-actors: supervised trees of agents as actors in worker processes."""
+"""dsh-actors: supervised trees of agents as actors in worker processes, where stopped is true.
+
+    import dsh_actors as dsh
+
+    @dsh.behaviour
+    def greet(turn, name):
+        return f"Hello {name}"
+
+    with dsh.ActorSystem(workers=2) as system:
+        print(system.create(greet, isolation="pool").agent.ask("world").result(timeout=10))
+"""
+
+from dsh_actors.actors.future import Future
+from dsh_actors.agents.behaviour import Behaviour, behaviour
+from dsh_actors.agents.handle import Agent, AgentHandle
+from dsh_actors.agents.job import Job, Outcome, as_settled
+from dsh_actors.agents.turn import Turn
+from dsh_actors.codec import register
+from dsh_actors.errors import (
+    AdmissionRefused,
+    AgentFailed,
+    AgentGone,
+    AgentLost,
+    AskCycle,
+    BehaviourError,
+    Cancelled,
+    ConfigError,
+    DshActorsError,
+    DuplicateId,
+    ForkedSystemError,
+    InboxFull,
+    MessageError,
+    SessionNotFound,
+    StoreError,
+    SystemClosed,
+    TurnAborted,
+    UsageError,
+    WorkerStartError,
+)
+from dsh_actors.supervisor.receipt import AgentEnd, Receipt, Survivor
+from dsh_actors.system import ActorSystem, TreeNode
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ActorSystem",
+    "AdmissionRefused",
+    "Agent",
+    "AgentEnd",
+    "AgentFailed",
+    "AgentGone",
+    "AgentHandle",
+    "AgentLost",
+    "AskCycle",
+    "Behaviour",
+    "BehaviourError",
+    "Cancelled",
+    "ConfigError",
+    "DshActorsError",
+    "DuplicateId",
+    "ForkedSystemError",
+    "Future",
+    "InboxFull",
+    "Job",
+    "MessageError",
+    "Outcome",
+    "Receipt",
+    "SessionNotFound",
+    "StoreError",
+    "Survivor",
+    "SystemClosed",
+    "TreeNode",
+    "Turn",
+    "TurnAborted",
+    "UsageError",
+    "WorkerStartError",
+    "as_settled",
+    "behaviour",
+    "register",
+]

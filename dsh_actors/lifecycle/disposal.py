@@ -54,7 +54,7 @@ class DisposalPort(Protocol):
     def remove(self, node: Node) -> None:
         """Take the activation out of the map."""
 
-    def notify(self, node: Node) -> None:
+    def notify_settlement(self, node: Node) -> None:
         """Give the parent its settlement notice."""
 
     def release(self, node: Node) -> None:
@@ -67,7 +67,7 @@ class DisposalPort(Protocol):
 class Disposal:
     """The memo of one teardown: its progress, and what failed on the way."""
 
-    __slots__ = ("children", "failures", "node", "pending", "seen", "step", "waiting")
+    __slots__ = ("children", "counted", "failures", "node", "pending", "seen", "step", "waiting")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -75,6 +75,7 @@ class Disposal:
         self.waiting = 0  # the event it waits for, 0 while it runs or is done
         self.seen = 0  # the events that have come, as bits
         self.pending = 0  # children whose disposal has not finished
+        self.counted = False  # whether the parent's disposal waits for this one
         self.children: tuple[Node, ...] = ()
         self.failures: list[Exception] | None = None
 
@@ -155,14 +156,11 @@ class Disposals:
     def _finished(self, disposal: Disposal) -> None:
         disposal.children = ()
         parent = disposal.node.parent
-        above = parent.disposal if parent is not None else None
-        # A child whose disposal began before its parent's collected the children is counted
-        # there too, since it is in the owned set until it is released.
-        if above is not None and above.pending and disposal.node in above.children:
+        if disposal.counted and parent is not None and parent.disposal is not None:
+            above = parent.disposal
             above.pending -= 1
             if not above.pending:
-                above.children = ()
-                self.event(above.node, CHILDREN)
+                self.event(parent, CHILDREN)
 
     def _await(self, disposal: Disposal, event: int) -> bool:
         if disposal.seen & event:
@@ -205,7 +203,8 @@ def collect_children(machine: Disposals, disposal: Disposal) -> bool:
 def start_children(machine: Disposals, disposal: Disposal) -> bool:
     """All are started before any is awaited."""
     for child in disposal.children:
-        machine.begin(child)
+        # Never finishes in this call: the machine is running this step, so it only queues it.
+        machine.begin(child).counted = True
     return True
 
 
@@ -247,7 +246,7 @@ def remove_activation(machine: Disposals, disposal: Disposal) -> bool:
 
 def notify(machine: Disposals, disposal: Disposal) -> bool:
     """Before the release: a parent has the notice before it can see itself childless."""
-    machine.port.notify(disposal.node)
+    machine.port.notify_settlement(disposal.node)
     return True
 
 

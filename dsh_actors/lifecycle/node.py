@@ -34,6 +34,7 @@ class Node:
         "generation",
         "id",
         "mark",
+        "restarting",
         "one_shot",
         "outcome",
         "parent",
@@ -65,6 +66,8 @@ class Node:
         # How it ended so far; what is None at the end counts as completed.
         self.outcome: Outcome | None = None
         self.detail: str | None = None
+        # Whether it is started again after its end; None until that is decided, once.
+        self.restarting: bool | None = None
 
     @property
     def identity(self) -> Identity:

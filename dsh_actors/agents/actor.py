@@ -1,0 +1,352 @@
+"""The Pykka actor of one agent: doorbell, claim, turns.
+
+Its mailbox is a doorbell; its work sits in the inbox. All fields are guarded by the lock of the
+host. At most one turn runs at a time, on a dispatcher thread (plain) or on the event loop.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from dsh_actors import codec
+from dsh_actors.actors.pooled import PooledActor
+from dsh_actors.agents.behaviour import Resolved, resolve
+from dsh_actors.agents.inbox import Inbox
+from dsh_actors.agents.turn import Turn, TurnError
+from dsh_actors.agents.waiting import current_turn
+from dsh_actors.errors import Cancelled, DshActorsError, MessageError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from dsh_actors.agents.host import AgentHost
+    from dsh_actors.agents.message import Message
+    from dsh_actors.lifecycle.causes import Cause
+
+STARTING: Final = 0
+READY: Final = 1
+RELEASING: Final = 2
+RELEASED: Final = 3
+
+TURNS_PER_VISIT: Final = 16
+"""How many turns a dispatcher thread runs for one agent before the next agent's turn comes."""
+
+REDELIVERY: Final = 0.1
+"""Seconds after which a cancel is delivered again to an async turn that swallowed it."""
+
+
+class AgentActor(PooledActor):
+    """Hosts one agent in this process.
+
+    Parameters:
+        host: all agents of the process.
+        name: the id of the agent.
+        key: what the supervisor knows it by.
+        target: the behaviour, or a reference to it that is resolved before the first turn.
+        args: arguments for the behaviour.
+    """
+
+    # Not reachable by pykka.ActorRegistry.stop_all, which would be a second way to end an agent.
+    registered_with_pykka = False
+
+    def __init__(
+        self, host: AgentHost, name: str, key: Any, target: Any, args: dict[str, Any] | None
+    ) -> None:
+        super().__init__(dispatcher=host.dispatcher)
+        self.host = host
+        self.name = name
+        self.key = key
+        self.args = args
+        self.inbox = Inbox()
+        self.running: Turn | None = None
+        self.turns = 0
+        # Whether it stands in the line for a permit, so that it stands there once.
+        self.in_line = False
+        # Whether its supervisor wants to know what each turn begins with.
+        self.reports = False
+        # How many cancels it has seen. A request that was made before one is refused after it.
+        self.epoch = 0
+        self.is_async = False
+        if isinstance(target, Resolved) and not target.is_class:
+            # Nothing to import, construct or run first: it is ready as it is.
+            self.state = READY
+            self.call: Callable[..., Any] = target.target
+            self.is_async = target.is_async
+            self.instance: Any = None
+        else:
+            self.state = STARTING
+            self.instance = target
+
+    def __str__(self) -> str:
+        return f"agent {self.name}"
+
+    # -- the doorbell --------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """Have it look at its inbox. From any thread; never blocks."""
+        self.actor_inbox.ring()
+
+    def on_doorbell(self) -> None:
+        """Claim and run turns while there is work; runs on a dispatcher thread."""
+        host = self.host
+        for _ in range(TURNS_PER_VISIT):
+            with host.lock:
+                turn = self._claim()
+            if turn is None:
+                if host.permits.wanted:
+                    host.offer_permit()
+                return
+            if self.is_async and turn.number >= 0:
+                host.loop.call(self._begin_async, turn)
+                return
+            host.dispatcher.enter_blocking()
+            try:
+                self._run_plain(turn)
+            finally:
+                host.dispatcher.exit_blocking()
+        self.ring()
+
+    def _claim(self) -> Turn | None:
+        if self.running is not None:
+            return None
+        if self.state == READY:
+            if not self.inbox.waking:
+                return None
+            if not self.is_async and not self.host.permits.take():
+                if not self.in_line:
+                    self.in_line = True
+                    self.host.permits.wait(self._permitted)
+                return None
+            self.turns += 1
+            turn = Turn(self, self.turns, self.inbox.claim())
+            self.running = turn
+            self.host.port.turn_started(self, turn)
+            return turn
+        if self.state == STARTING or self.state == RELEASING:
+            turn = self.running = Turn(self, -1 if self.state == STARTING else 0, [])
+            self.host.permits.take_over_limit()
+            return turn
+        return None
+
+    def _permitted(self) -> None:
+        self.in_line = False
+        self.ring()
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    def _run_plain(self, turn: Turn) -> None:
+        turn._thread = get_ident()
+        token = current_turn.set(turn)
+        try:
+            if turn.number > 0:
+                self._steps(turn)
+            elif turn.number < 0:
+                self._set_up(turn)
+            else:
+                self.instance.on_stop(turn)
+        except BaseException as error:
+            self._failed(turn, error)
+        finally:
+            current_turn.reset(token)
+        self._finish(turn)
+
+    def _steps(self, turn: Turn) -> None:
+        call = self.call
+        results = turn._results
+        for message in turn._batch:
+            turn._message = message
+            if turn.signal.cause is not None:
+                turn.check()
+            results.append(self._encoded(call(turn, codec.decode(message.body))))
+            if self.inbox.steering:
+                self._take_steering(turn)
+
+    async def _steps_async(self, turn: Turn) -> None:
+        current_turn.set(turn)
+        if turn.number == 0:
+            await self.instance.on_stop(turn)
+            return
+        for message in turn._batch:
+            turn._message = message
+            turn.check()
+            turn._results.append(
+                self._encoded(await self.call(turn, codec.decode(message.body)))
+            )
+            if self.inbox.steering:
+                self._take_steering(turn)
+
+    def _take_steering(self, turn: Turn) -> None:
+        with self.host.lock:
+            turn._batch.extend(self.inbox.claim_steering())
+
+    def _encoded(self, result: Any) -> bytes:
+        try:
+            return codec.encode(result)
+        except MessageError as error:
+            raise MessageError(
+                error.path, f"{error.problem} (in the result of agent {self.name!r})"
+            ) from None
+
+    def _failed(self, turn: Turn, error: BaseException) -> None:
+        cause = turn.signal.cause
+        if cause is not None and _is_cancellation(error):
+            turn._reason, turn._cause = "aborted", cause
+        else:
+            turn._reason, turn._error = "error", describe(error)
+
+    def _set_up(self, turn: Turn) -> None:
+        found = self.instance if isinstance(self.instance, Resolved) else resolve(self.instance)
+        if not found.is_class:
+            self.instance, self.call = None, found.target
+        else:
+            self.instance = found.target(**(self.args or {}))
+            self.call = self.instance.on_message
+            started = self.instance.on_start(turn)
+            if started is not None and found.is_async:
+                self.host.run_on_loop(started)
+        turn._is_async = self.is_async = found.is_async
+
+    def _begin_async(self, turn: Turn) -> None:
+        """Start an async turn; runs on the loop's thread."""
+        loop = self.host.loop.loop
+        assert loop is not None
+        task = turn._task = loop.create_task(self._steps_async(turn))
+        task.add_done_callback(lambda task: self._async_done(turn, task))
+        turn.signal.add_callback(lambda: self.host.loop.call(self._cancel_task, turn))
+
+    def _cancel_task(self, turn: Turn) -> None:
+        """Deliver the signal, and again until the turn has ended: a level, not an edge."""
+        task, loop = turn._task, self.host.loop.loop
+        if task is not None and loop is not None and not task.done():
+            task.cancel(turn.signal.cause)
+            loop.call_later(REDELIVERY, self._cancel_task, turn)
+
+    def _async_done(self, turn: Turn, task: asyncio.Task[None]) -> None:
+        turn._task = None
+        if task.cancelled():
+            import asyncio
+
+            self._failed(turn, asyncio.CancelledError("cancelled from outside"))
+        else:
+            error = task.exception()
+            if error is not None:
+                self._failed(turn, error)
+        self._finish(turn)
+        with self.host.lock:
+            following = self._claim() if self.state == READY else None
+        if following is not None:
+            self._begin_async(following)
+
+    def _finish(self, turn: Turn) -> None:
+        host = self.host
+        number = turn.number
+        if number > 0:
+            host.port.turn_ending(self, turn)
+        go_on = None
+        with host.lock:
+            self.running = None
+            if number < 0:
+                if self.state == STARTING:
+                    self.state = READY if turn._error is None else RELEASED
+            elif number == 0:
+                self.state = RELEASED
+            if number <= 0 or not self.is_async:
+                go_on = host.permits.give()
+        if go_on is not None:
+            go_on()
+        if number > 0:
+            host.port.turn_ended(self, turn)
+        elif number < 0:
+            host.port.started(self, turn._error)
+            self.ring()
+        else:
+            host.port.released(self, turn._error)
+
+    # -- what the supervisor does to it --------------------------------------------------------
+
+    def cut(self, cause: Cause, keep_inbox: bool) -> tuple[list[Message], list[Callable[[], None]]]:
+        """Clear the inbox, then set the signal of the running turn. Called with the lock held.
+
+        Returns:
+            The messages that were discarded, and the callbacks of the signal, for the notify
+            phase. Both are empty if the cancel had no effect.
+        """
+        self.epoch += 1
+        dropped = [] if keep_inbox else self.inbox.clear()
+        running = self.running
+        return dropped, running.signal.set(cause) if running is not None else []
+
+    def is_quiet(self) -> bool:
+        """Whether it runs nothing and has no accepted work. Called with the lock held."""
+        return self.running is None and not self.inbox.waking and self.state != STARTING
+
+    def release(self) -> bool:
+        """Run its stop hook, if it has one, and end the actor. The agent must be idle.
+
+        Returns:
+            True if that is done already; else ``port.released`` follows.
+        """
+        with self.host.lock:
+            if self.state != READY or self.instance is None:
+                self.state = RELEASED
+                return True
+            self.state = RELEASING
+        self.ring()
+        return False
+
+    def retire(self) -> None:
+        """End the actor itself: it leaves the registry and its mailbox refuses."""
+        self._clear_up()
+
+    # -- what the supervisor knows of it, as of a remote one ------------------------------------
+
+    lost = False
+
+    @property
+    def pid(self) -> int:
+        """The process that hosts it: this one."""
+        return self.host.pid
+
+    @property
+    def size(self) -> int:
+        """How many messages wait in its inbox."""
+        return self.inbox.size
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether its behaviour was found and its start hook has run."""
+        return self.state != STARTING
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it works on something."""
+        return self.running is not None or self.inbox.waking > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a cancel would have an effect."""
+        return self.running is not None or bool(self.inbox.queued or self.inbox.steering)
+
+    def accept(self, message: Message) -> None:
+        """Put a message into the inbox. With the lock held; :meth:`ring` makes it work."""
+        self.inbox.put(message)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    if isinstance(error, Cancelled):
+        return True
+    kind = type(error)
+    return kind.__name__ == "CancelledError" and kind.__module__.startswith("asyncio")
+
+
+def describe(error: BaseException) -> TurnError:
+    """An exception as it crosses processes: type name, message and traceback text."""
+    import traceback
+
+    kind = type(error)
+    name = kind.__qualname__
+    if not isinstance(error, DshActorsError) and kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    return TurnError(name, str(error), "".join(traceback.format_exception(error)))

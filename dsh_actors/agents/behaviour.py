@@ -1,0 +1,265 @@
+"""How users' code is found, named and called.
+
+A behaviour is a function ``(turn, message) -> result``, plain or ``async``, or a subclass of
+:class:`Behaviour`. In a worker it is found by its reference, ``module:name`` or
+``/path/to/file.py:name``; code is never pickled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from dsh_actors.errors import BehaviourError, DshActorsError
+
+from collections.abc import Callable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from dsh_actors.agents.turn import Turn
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_FILE_MODULE = "_dsh_file_"
+_COROUTINE_FUNCTION = 0x80  # inspect.CO_COROUTINE; inspect itself is slow to import
+_VARARGS = 0x04  # inspect.CO_VARARGS
+_resolved: dict[str, Resolved] = {}
+
+
+def _own_main() -> ModuleType:
+    return sys.modules["__main__"]
+
+
+find_main: Callable[[], ModuleType] = _own_main
+"""Finds the module behind ``__main__:name``. A worker replaces it, since its own ``__main__`` is
+not the script that was run."""
+
+
+def behaviour(function: F) -> F:
+    """Mark a function as a behaviour: one message in, one result out.
+
+    The mark is for readers and for ``dsh-actors check``; any function with the two parameters
+    ``(turn, message)`` is accepted. The function is returned as it is.
+    """
+    function.__dsh_behaviour__ = True  # type: ignore[attr-defined]
+    return function
+
+
+class Behaviour:
+    """A behaviour with state: one instance per activation of an agent.
+
+    ``on_message`` is required; it and the other hooks may be plain or ``async``, but all of the
+    same kind. Arguments given at creation (``args``) are passed to ``__init__`` as keywords.
+    """
+
+    def on_start(self, turn: Turn) -> Any:
+        """Run before the first message."""
+
+    def on_message(self, turn: Turn, message: Any) -> Any:
+        """Handle one message; what it returns is the reply to an ``ask``."""
+        raise NotImplementedError(f"{type(self).__qualname__} does not define on_message")
+
+    def on_stop(self, turn: Turn) -> Any:
+        """Run once when the agent is disposed, after its last turn has ended."""
+
+    def replay(self, event: Any) -> None:
+        """Take one remembered event when the agent continues from its log."""
+
+
+class Resolved(NamedTuple):
+    """A behaviour that was found and checked."""
+
+    target: Callable[..., Any]
+    name: str
+    is_class: bool
+    is_async: bool
+
+
+def resolve(target: Any) -> Resolved:
+    """Find and check a behaviour.
+
+    Parameters:
+        target: a function, a subclass of :class:`Behaviour`, or a reference to one.
+
+    Raises:
+        BehaviourError: it cannot be found, imported or called, with what to do.
+    """
+    if not isinstance(target, str):
+        return _checked(target, _name_of(target))
+    found = _resolved.get(target)
+    if found is None:
+        found = _resolved[target] = _checked(_load(target), target)
+    return found
+
+
+def reference(target: Any) -> str:
+    """The name by which another process finds this behaviour.
+
+    Raises:
+        BehaviourError: it is a lambda or was defined inside a function, so no other process
+            can find it.
+    """
+    if isinstance(target, str):
+        return target
+    name = _name_of(target)
+    if "<" in name:
+        raise BehaviourError(
+            f"behaviour {name!r} is defined inside a function or is a lambda, so a worker cannot "
+            "import it; define it at the top level of a module, or run it with isolation='inline'"
+        )
+    return name
+
+
+def _name_of(target: Any) -> str:
+    module = getattr(target, "__module__", None) or "?"
+    qualname = getattr(target, "__qualname__", None) or type(target).__qualname__
+    if module.startswith(_FILE_MODULE):
+        module = getattr(sys.modules.get(module), "__file__", None) or module
+    elif module == "__mp_main__":
+        module = "__main__"
+    return f"{module}:{qualname}"
+
+
+def _checked(target: Any, name: str) -> Resolved:
+    if isinstance(target, type):
+        if not issubclass(target, Behaviour):
+            raise BehaviourError(
+                f"behaviour {name!r} is a class but no subclass of dsh_actors.Behaviour; "
+                "derive it from Behaviour, or name a function"
+            )
+        kinds = {
+            _is_async(getattr(target, hook))
+            for hook in ("on_start", "on_message", "on_stop")
+            if getattr(target, hook) is not getattr(Behaviour, hook)
+        }
+        if len(kinds) > 1:
+            raise BehaviourError(
+                f"behaviour {name!r} mixes plain and async hooks; make all of them the same kind"
+            )
+        return Resolved(target, name, True, kinds == {True})
+    if not callable(target):
+        raise BehaviourError(
+            f"behaviour {name!r} is not callable (it is {_article(type(target).__name__)}); "
+            "name a function (turn, message) or a subclass of dsh_actors.Behaviour"
+        )
+    problem = _parameter_problem(target)
+    if problem:
+        raise BehaviourError(f"behaviour {name!r} cannot be called with (turn, message): {problem}")
+    return Resolved(target, name, False, _is_async(target))
+
+
+def _is_async(target: Any) -> bool:
+    code = getattr(target, "__code__", None)
+    if code is None:  # a partial or an object with __call__
+        import inspect
+
+        return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(
+            getattr(target, "__call__", None)  # noqa: B004
+        )
+    return bool(code.co_flags & _COROUTINE_FUNCTION)
+
+
+def _parameter_problem(target: Any) -> str:
+    code = getattr(target, "__code__", None)
+    if code is None or getattr(target, "__self__", None) is not None:
+        return ""
+    takes = code.co_argcount
+    needs = takes - len(target.__defaults__ or ())
+    if takes < 2 and not code.co_flags & _VARARGS:
+        return f"it takes {takes} positional parameter{'' if takes == 1 else 's'}"
+    if needs > 2:
+        return f"it needs {needs} positional parameters"
+    keywords = code.co_varnames[takes : takes + code.co_kwonlyargcount]
+    missing = [word for word in keywords if word not in (target.__kwdefaults__ or {})]
+    return f"it needs the keyword {missing[0]!r}" if missing else ""
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _load(reference: str) -> Any:
+    module_name, separator, qualname = reference.rpartition(":")
+    if not separator or not module_name or not qualname:
+        raise BehaviourError(
+            f"behaviour {reference!r} is not of the form module:name or ./file.py:name"
+        )
+    module = (
+        _load_file(module_name, reference)
+        if module_name.endswith(".py")
+        else _load_module(module_name, reference)
+    )
+    target: Any = module
+    for part in qualname.split("."):
+        try:
+            target = getattr(target, part)
+        except AttributeError:
+            raise BehaviourError(_no_such_name(reference, module, module_name, qualname)) from None
+    return target
+
+
+def _no_such_name(reference: str, module: ModuleType, module_name: str, qualname: str) -> str:
+    import difflib  # only on this error path
+
+    near = difflib.get_close_matches(qualname, [n for n in vars(module) if n[:1] != "_"], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"behaviour {reference!r}: {module_name} has no {qualname!r}{hint}"
+
+
+def _load_module(name: str, reference: str) -> ModuleType:
+    if name == "__main__":
+        return find_main()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        what = "no module" if name == missing or name.startswith(f"{missing}.") else "it needs"
+        raise BehaviourError(
+            f"behaviour {reference!r}: {what} {missing!r}; check the name, or install the package "
+            "where dsh-actors runs"
+        ) from None
+    except DshActorsError:
+        raise
+    except Exception as error:
+        raise BehaviourError(
+            f"behaviour {reference!r}: importing {name} failed: {_brief(error)}"
+        ) from error
+
+
+def _load_file(path: str, reference: str) -> ModuleType:
+    file = os.path.realpath(path)
+    if not os.path.isfile(file):
+        raise BehaviourError(f"behaviour {reference!r}: there is no file {path}")
+    stem = os.path.basename(file)[:-3]
+    name = f"{_FILE_MODULE}{stem}_{zlib.crc32(file.encode()):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise BehaviourError(f"behaviour {reference!r}: {path} cannot be loaded as Python")
+    # Its own folder is importable for it, as it is for a script.
+    folder = os.path.dirname(file)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, (DshActorsError, KeyboardInterrupt)):
+            raise
+        raise BehaviourError(
+            f"behaviour {reference!r}: importing {path} failed: {_brief(error)}"
+        ) from error
+    return module
+
+
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

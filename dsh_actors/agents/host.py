@@ -1,0 +1,124 @@
+"""All agents of one process, and the port through which they reach their supervisor."""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dsh_actors.agents.actor import AgentActor
+from dsh_actors.agents.loop import LoopThread
+from dsh_actors.agents.permits import Permits
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from _thread import LockType
+
+    from dsh_actors.actors.dispatcher import Dispatcher
+    from dsh_actors.agents.handle import Agent
+    from dsh_actors.agents.job import Job
+    from dsh_actors.agents.turn import Request, Turn, TurnError
+
+
+class HostPort(Protocol):
+    """What agents tell and ask their supervisor: direct calls inline, frames from a worker.
+
+    None of it blocks.
+    """
+
+    def turn_started(self, agent: AgentActor, turn: Turn) -> None:
+        """A turn has claimed its batch. Called with the lock of the host held."""
+
+    def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
+        """A turn has ended its work; the agent is not idle yet."""
+
+    def turn_ended(self, agent: AgentActor, turn: Turn) -> None:
+        """The agent is free for the next turn; the replies are due."""
+
+    def started(self, agent: AgentActor, error: TurnError | None) -> None:
+        """The behaviour was found and its start hook has run, or not."""
+
+    def released(self, agent: AgentActor, error: TurnError | None) -> None:
+        """The stop hook has run."""
+
+    def run(self, turn: Turn, request: Request, body: bytes) -> Job:
+        """Start a one-shot child."""
+
+    def spawn(self, turn: Turn, request: Request, body: bytes) -> Agent:
+        """Start a continuable child."""
+
+    def child(self, turn: Turn, id: str) -> Agent:
+        """Find a live child."""
+
+    def progress(self, turn: Turn, done: int | None, total: int | None, note: str | None) -> None:
+        """Tell whoever watches."""
+
+    def remember(self, turn: Turn, type: str, body: bytes) -> None:
+        """Append an event to the agent's session."""
+
+
+class AgentHost:
+    """The agents of this process and what they share.
+
+    Parameters:
+        port: the way to the supervisor.
+        dispatcher: the threads that run mailboxes and plain turns.
+        lock: guards every agent's inbox, phase and signal; in the supervisor's process it is
+            the lock of the tree, so that there is one lock and no order to keep.
+        max_turns: how many plain turns run at once.
+    """
+
+    def __init__(
+        self, port: HostPort, dispatcher: Dispatcher, lock: LockType | None = None, *, max_turns: int
+    ) -> None:
+        self.port = port
+        self.dispatcher = dispatcher
+        self.lock = lock if lock is not None else allocate_lock()
+        self.pid = os.getpid()
+        self.permits = Permits(max_turns)
+        self.loop = LoopThread(f"{dispatcher.name}-loop")
+
+    def start(
+        self, name: str, key: Any, target: Any, args: dict[str, Any] | None = None
+    ) -> AgentActor:
+        """Start hosting an agent: see :class:`AgentActor` for the parameters."""
+        actor = AgentActor(self, name, key, target, args)
+        actor.launch()
+        return actor
+
+    def run_on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the loop and wait for it, from a dispatcher thread."""
+        import asyncio
+
+        self.loop.call(lambda: None)  # starts the loop
+        assert self.loop.loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop.loop).result()
+
+    # -- permits -------------------------------------------------------------------------------
+
+    def offer_permit(self) -> None:
+        """Pass on the word that a permit is free."""
+        with self.lock:
+            ring = self.permits.offer()
+        if ring is not None:
+            ring()
+
+    def give_permit(self) -> None:
+        """A plain turn begins to wait."""
+        with self.lock:
+            go_on = self.permits.give()
+        if go_on is not None:
+            go_on()
+
+    def resume_permit(self) -> None:
+        """A plain turn goes on: wait until there is a permit for it."""
+        gate = allocate_lock()
+        gate.acquire()
+        with self.lock:
+            taken = self.permits.resume(gate.release)
+        if not taken:
+            gate.acquire()
+
+    def close(self, timeout: float) -> bool:
+        """End the loop. The dispatcher belongs to whoever made it."""
+        return self.loop.close(timeout)

@@ -1,0 +1,52 @@
+"""What travels to an inbox."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Protocol, TypeAlias
+
+FOLLOW_UP: Final = 0
+"""The next turn, and it wakes the agent."""
+STEER: Final = 1
+"""The next step, and it wakes the agent."""
+INJECT: Final = 2
+"""The next step or turn, without waking the agent."""
+
+Kind: TypeAlias = Literal[0, 1, 2]
+KIND_NAMES: Final = ("follow-up", "steer", "inject")
+
+
+class ReplyTo(Protocol):
+    """Where the answer to a message goes."""
+
+    def answer(self, body: bytes) -> None:
+        """Take the encoded result."""
+
+    def fail(self, error: BaseException) -> None:
+        """Take what went wrong."""
+
+
+class Message:
+    """One accepted message.
+
+    The body is encoded from the sender on, so that agents share no mutable values and behave
+    the same in every isolation.
+    """
+
+    __slots__ = ("body", "chain", "id", "kind", "reply")
+
+    def __init__(
+        self,
+        id: int,
+        kind: Kind,
+        body: bytes,
+        reply: ReplyTo | None = None,
+        chain: tuple[str, ...] = (),
+    ) -> None:
+        self.id = id
+        self.kind = kind
+        self.body = body
+        # Settled with the turn that handled it. None for a send, and in a worker, where the
+        # reply travels as a frame.
+        self.reply = reply
+        # The ids of the agents that wait for this answer, the nearest last.
+        self.chain = chain

@@ -1,0 +1,223 @@
+"""What a turn may do: the object that a behaviour gets as its first argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dsh_actors import codec
+from dsh_actors.agents.signal import Signal
+from dsh_actors.agents.waiting import park
+from dsh_actors.errors import Cancelled
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Generator
+
+    from dsh_actors.agents.actor import AgentActor
+    from dsh_actors.agents.handle import Agent
+    from dsh_actors.agents.job import Job
+    from dsh_actors.agents.message import Message
+    from dsh_actors.lifecycle.causes import Cause, TurnReason
+    from dsh_actors.lifecycle.supervision import RestartType
+
+
+class TurnError(NamedTuple):
+    """What a behaviour raised, in the form in which it crosses processes."""
+
+    type_name: str
+    message: str
+    traceback_text: str
+
+
+class Request(NamedTuple):
+    """What a turn asks for when it starts a child."""
+
+    behaviour: Any
+    id: str | None
+    isolation: str | None
+    restart: RestartType
+    args: dict[str, Any] | None
+
+
+class _Done:
+    """An awaitable that has nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+class Turn:
+    """One turn of an agent: its cancel signal, its children, its progress.
+
+    A turn works on a batch of accepted messages; a behaviour is called once for each of them.
+    """
+
+    __slots__ = (
+        "_actor",
+        "_batch",
+        "_cause",
+        "_error",
+        "_is_async",
+        "_message",
+        "_reason",
+        "_results",
+        "_task",
+        "_thread",
+        "number",
+        "signal",
+    )
+
+    def __init__(self, actor: AgentActor, number: int, batch: list[Message]) -> None:
+        self.number = number
+        self.signal = Signal()
+        self._actor = actor
+        self._batch = batch
+        self._message: Message | None = None
+        self._is_async = actor.is_async
+        self._reason: TurnReason = "completed"
+        self._cause: Cause | None = None
+        self._error: TurnError | None = None
+        # One encoded result for each message that was handled, in the order of the batch.
+        self._results: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = 0  # the ident of the thread that runs a plain turn
+
+    @property
+    def agent_id(self) -> str:
+        """The id of the agent that this is a turn of."""
+        return self._actor.name
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments that the agent was created with."""
+        return dict(self._actor.args or {})
+
+    def check(self) -> None:
+        """Return at once, or raise if this turn is cancelled. Call it between pieces of work.
+
+        Raises:
+            Cancelled: the turn is cancelled (``asyncio.CancelledError`` in an async one).
+        """
+        cause = self.signal.cause
+        if cause is not None:
+            if self._is_async:
+                import asyncio
+
+                raise asyncio.CancelledError(cause)
+            raise Cancelled(cause)
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Sleep, woken early by the cancel signal. ``await`` it in an async behaviour.
+
+        Parameters:
+            seconds: how long, in seconds.
+
+        Raises:
+            Cancelled: the turn is cancelled.
+        """
+        if self._is_async:
+            import asyncio
+
+            return asyncio.sleep(seconds)
+        self.check()
+        park(self, None, seconds)
+        self.check()
+        return _Done()
+
+    def run(
+        self,
+        behaviour: Any,
+        message: Any = None,
+        *,
+        id: str | None = None,
+        isolation: str | None = None,
+        restart: RestartType = "temporary",
+        args: dict[str, Any] | None = None,
+    ) -> Job:
+        """Start a one-shot child: one message in, one outcome out, then it is gone.
+
+        The child follows this turn's signal and does not outlive the turn.
+
+        Parameters:
+            behaviour: a function, a Behaviour class, or a reference to one.
+            message: its only message, plain data.
+            id: its id; by default the name of the behaviour with a number.
+            isolation: ``inline`` (default), ``pool`` or ``own``.
+            restart: what to do when its process ends under it; ``transient`` starts it again
+                with the same message, up to three times.
+            args: for the behaviour, as ``turn.args`` or the arguments of its class.
+
+        Returns:
+            A :class:`Job`, at once. Whatever becomes of the child is its outcome.
+
+        Raises:
+            Cancelled: this turn is cancelled.
+            MessageError: the message cannot be carried.
+            BehaviourError: the behaviour cannot run in that isolation.
+        """
+        self.check()
+        request = Request(behaviour, id, isolation, restart, args)
+        return self._actor.host.port.run(self, request, codec.encode(message))
+
+    def spawn(
+        self,
+        behaviour: Any,
+        message: Any,
+        *,
+        id: str | None = None,
+        isolation: str | None = None,
+        restart: RestartType = "temporary",
+        args: dict[str, Any] | None = None,
+    ) -> Agent:
+        """Start a continuable child and give it its first message.
+
+        It stays addressable after this turn and ends with its parent at the latest.
+        Parameters and errors are those of :meth:`run`.
+        """
+        self.check()
+        request = Request(behaviour, id, isolation, restart, args)
+        return self._actor.host.port.spawn(self, request, codec.encode(message))
+
+    def child(self, id: str) -> Agent:
+        """The live child with this id, for example one that the tree file declares.
+
+        Raises:
+            AgentGone: this agent has no such live child.
+        """
+        self.check()
+        return self._actor.host.port.child(self, id)
+
+    def progress(
+        self, done: int | None = None, total: int | None = None, note: str | None = None
+    ) -> None:
+        """Report how far this turn is, for whoever watches. Cheap; may be called often.
+
+        Parameters:
+            done: how many pieces of work are done.
+            total: how many there are.
+            note: what it is doing, in a few words.
+        """
+        self._actor.host.port.progress(self, done, total, note)
+
+    def remember(self, type: str, data: Any) -> None:
+        """Append an event of its own to the agent's session.
+
+        Parameters:
+            type: the name of the event, e.g. ``"reviewed"``.
+            data: plain data.
+
+        Raises:
+            MessageError: the data cannot be carried.
+        """
+        self._actor.host.port.remember(self, f"custom/{type}", codec.encode(data))
+
+    @property
+    def log(self) -> Any:
+        """A structlog logger that is bound to this agent and turn; it writes to stderr."""
+        from dsh_actors.observe.logging import get_logger
+
+        return get_logger("dsh_actors.agent").bind(agent=self.agent_id, turn=self.number)
+
+    def __repr__(self) -> str:
+        return f"<Turn {self.number} of {self.agent_id}>"

@@ -1,0 +1,184 @@
+"""How a message becomes accepted work, and what becomes of it if it never runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.actors.future import Future
+from dsh_actors.agents.message import Kind, Message, ReplyTo
+from dsh_actors.agents.waiting import current_turn
+from dsh_actors.errors import (
+    AgentGone,
+    AskCycle,
+    ForkedSystemError,
+    InboxFull,
+    StoreError,
+    TurnAborted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.supervisor.core import Core
+
+COMMIT_DEADLINE = 30.0
+"""Seconds that a send waits for the commit of its message before it says that it is unknown."""
+
+
+class Reply(Future[Any]):
+    """The future of an answer, decoded for whoever asked in this process."""
+
+    __slots__ = ()
+
+    def answer(self, body: bytes) -> None:
+        """Settle with an encoded result."""
+        self.try_set_result(codec.decode(body))
+
+    def fail(self, error: BaseException) -> None:
+        """Settle with an error."""
+        self.try_set_error(error)
+
+
+class Delivery:
+    """Accepts messages for agents, wherever those live. From any thread."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def send(self, node: Node, kind: Kind, body: bytes) -> int:
+        """Deliver; returns the message's id once it is accepted, and committed if there is a store."""
+        if self._core.journal is None:
+            return self.deliver(node, kind, body, None)
+        committed: Future[None] = Future()
+        id = self.deliver(node, kind, body, None, committed=committed)
+        turn = current_turn.get()
+        if turn is None or not turn._is_async:  # an async turn may not block its loop
+            committed.result(COMMIT_DEADLINE)
+        return id
+
+    def ask(self, node: Node, kind: Kind, body: bytes) -> Future[Any]:
+        """Deliver with a reply."""
+        turn = current_turn.get()
+        chain: tuple[str, ...] = ()
+        if turn is not None:
+            message = turn._message
+            chain = (*(message.chain if message is not None else ()), turn.agent_id)
+        reply = Reply()
+        self.deliver(node, kind, body, reply, chain)
+        return reply
+
+    def deliver(
+        self,
+        node: Node,
+        kind: Kind,
+        body: bytes,
+        reply: ReplyTo | None,
+        chain: tuple[str, ...] = (),
+        committed: Future[None] | None = None,
+    ) -> int:
+        """Accept a message, or raise.
+
+        Parameters:
+            node: the agent.
+            kind: which list it goes to, and whether it wakes the agent.
+            body: the encoded message.
+            reply: settled with the turn that handles it.
+            chain: the ids of the agents that wait for the answer.
+            committed: settled once the acceptance is durable.
+
+        Raises:
+            AgentGone, InboxFull, AskCycle: and nothing was accepted.
+        """
+        core = self._core
+        if chain and node.id in chain:
+            path = " -> ".join((*chain[chain.index(node.id) :], node.id))
+            raise AskCycle(
+                f"this ask could never be answered, since each waits for the next: {path}; "
+                "use send, or answer before asking back"
+            )
+        with core.lock:
+            if node.closing is not None:
+                raise self._gone(node)
+            agent = node.agent
+            if agent.size >= core.settings.inbox_limit:
+                raise InboxFull(
+                    f"the inbox of agent {node.id!r} is full ({agent.size} messages); nothing was "
+                    "dropped: wait for replies before sending more, or raise inbox_limit"
+                )
+            message = Message(core.next_message(), kind, body, reply, chain)
+            journal = core.journal
+            if journal is None:
+                agent.accept(message)
+            else:
+                core.uncommitted.setdefault(node.generation, []).append(message)
+        if journal is None:
+            agent.ring()
+        else:
+            journal.accepted(
+                node, message, lambda error: self._committed(node, message, committed, error)
+            )
+        return message.id
+
+    def _gone(self, node: Node) -> Exception:
+        core = self._core
+        if core.pid != _pid():
+            return ForkedSystemError(
+                "this actor system belongs to the process that forked this one; make a new "
+                "ActorSystem in the child"
+            )
+        if node.disposal is not None and node.disposal.done:
+            return AgentGone(
+                f"agent {node.id!r} has ended ({node.outcome or 'completed'}); the message was "
+                "refused: start a new agent to go on"
+            )
+        return AgentGone(f"agent {node.id!r} is stopping; the message was refused")
+
+    def _committed(
+        self,
+        node: Node,
+        message: Message,
+        committed: Future[None] | None,
+        error: BaseException | None,
+    ) -> None:
+        core = self._core
+        with core.lock:
+            waiting = core.uncommitted.get(node.generation)
+            alive = waiting is not None and message in waiting
+            if waiting is not None and alive:
+                waiting.remove(message)
+                if not waiting:
+                    del core.uncommitted[node.generation]
+                if error is None:
+                    node.agent.accept(message)
+        if alive and error is None:
+            node.agent.ring()
+        if error is not None:
+            failure = StoreError(f"the message to agent {node.id!r} was not stored: {error}")
+            if message.reply is not None:
+                message.reply.fail(failure)
+            if committed is not None:
+                committed.try_set_error(failure)
+        elif committed is not None:
+            committed.try_set_result(None)
+
+    def discarded(self, node: Node, messages: Iterable[Message], cause: str) -> None:
+        """Messages were discarded by a cancel: on the record, and told to who asked."""
+        journal = self._core.journal
+        messages = list(messages)
+        if journal is not None and messages:
+            journal.discarded(node, cause, [message.id for message in messages])
+        for message in messages:
+            if message.reply is not None:
+                message.reply.fail(
+                    TurnAborted(
+                        cause, f"agent {node.id!r} was cancelled before its turn (cause: {cause})"
+                    )
+                )
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()

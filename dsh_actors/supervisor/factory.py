@@ -1,0 +1,183 @@
+"""Creation and restart. The factory co-owns every agent that it made, from prepared to torn down.
+
+Admission, registration and everything that depends on them are one critical section: an agent
+is either seen by the mark of a stop, or refused by it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.agents.behaviour import Resolved, reference, resolve
+from dsh_actors.agents.message import FOLLOW_UP, Message
+from dsh_actors.errors import Cancelled, UsageError
+from dsh_actors.supervisor.core import OneShot, Spec
+from dsh_actors.workers.remote import RemoteAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_actors.agents.host import AgentHost
+    from dsh_actors.agents.turn import Request
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.supervisor.core import Core
+    from dsh_actors.supervisor.delivery import Delivery
+    from dsh_actors.workers.pool import WorkerPool
+    from dsh_actors.workers.worker import Worker
+
+ISOLATIONS = ("inline", "pool", "own")
+RESTARTS = ("permanent", "transient", "temporary")
+
+
+class Factory:
+    """Makes agents. From any thread."""
+
+    def __init__(
+        self, core: Core, host: AgentHost, pool: WorkerPool, delivery: Delivery
+    ) -> None:
+        self._core = core
+        self._host = host
+        self._pool = pool
+        self._delivery = delivery
+
+    def create(
+        self,
+        spec: Spec,
+        *,
+        id: str | None = None,
+        parent: Node | None = None,
+        one_shot: OneShot | None = None,
+        turn: int = 0,
+        still_wanted: Callable[[], bool] | None = None,
+        queued: list[Message] | None = None,
+    ) -> Node:
+        """Make one agent, live and addressable when this returns.
+
+        Parameters:
+            spec: what it is to be.
+            id: its id; None makes one from the name of its behaviour.
+            parent: its owner; None for a root.
+            one_shot: makes it a one-shot run, with its only message.
+            turn: the parent's turn that starts a one-shot run.
+            still_wanted: asked in the section that registers the agent; False refuses it.
+            queued: messages that an earlier life of it had accepted and not begun.
+
+        Raises:
+            BehaviourError: the behaviour cannot be found, or not run in that isolation.
+            DuplicateId, AdmissionRefused, SystemClosed: it was refused, and nothing is left.
+            WorkerStartError: its process cannot be started.
+            Cancelled: it is not wanted any more.
+        """
+        core = self._core
+        tree = core.tree
+        target: Any = spec.behaviour
+        worker: Worker | None = None
+        args: bytes | None = None
+        if spec.isolation == "inline":
+            target = resolve(target)
+            name = target.name
+        else:
+            name = reference(target)
+            if not isinstance(target, str):
+                resolve(target)  # what is wrong with it is better said here
+            if spec.args:
+                args = codec.encode(spec.args)
+            worker = self._pool.place(spec.isolation == "own")
+        if id is None:
+            id = core.next_name(name)
+        try:
+            with core.lock:
+                if still_wanted is not None and not still_wanted():
+                    raise Cancelled("parent")
+                node = tree.prepare(id, parent, one_shot=one_shot is not None)
+                tree.enter(node)
+                node.turn = turn
+                if worker is None:
+                    self._host_locked(node, target, spec)
+                else:
+                    remote = node.agent = RemoteAgent(worker, node)
+                    remote.start(id, name, args, reports=core.reports(spec))
+                    core.specs[node.generation] = spec
+                if one_shot is not None:
+                    core.runs[node.generation] = one_shot
+                if core.journal is not None:
+                    core.journal.open_locked(node, spec)
+                if core.observer is not None:
+                    core.started_at[node.generation] = time.time()
+                for message in queued or ():
+                    node.agent.accept(message)
+        except BaseException:
+            if worker is not None and worker.own:
+                self._pool.end(worker, "not needed", force=False)
+            raise
+        if worker is not None or node.agent.state != 1 or queued:
+            node.agent.ring()
+        if core.observer is not None:
+            core.emit(
+                "agent/started", agent=id, parent=parent.id if parent is not None else None,
+                isolation=spec.isolation, pid=node.agent.pid, behaviour=name,
+            )  # fmt: skip
+        return node
+
+    def _host_locked(self, node: Node, target: Resolved, spec: Spec) -> None:
+        node.agent = self._host.start(node.id, node, target, spec.args)
+
+    def spec(
+        self,
+        behaviour: Any,
+        isolation: str | None,
+        restart: str,
+        args: dict[str, Any] | None,
+    ) -> Spec:
+        """Check what was asked for.
+
+        Raises:
+            UsageError: a value that is none of the possible ones.
+        """
+        isolation = isolation or "inline"
+        if isolation not in ISOLATIONS:
+            raise UsageError(f"isolation must be one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+        if restart not in RESTARTS:
+            raise UsageError(f"restart must be one of {', '.join(RESTARTS)}, not {restart!r}")
+        return Spec(behaviour, isolation, restart, args)  # type: ignore[arg-type]
+
+    def run(
+        self,
+        parent: Node,
+        turn: int,
+        request: Request,
+        body: bytes,
+        chain: tuple[str, ...],
+        sink: Callable[[tuple[Any, ...]], None],
+        still_wanted: Callable[[], bool],
+    ) -> Node:
+        """Start a one-shot child of a turn and give it its message."""
+        spec = self.spec(request.behaviour, request.isolation, request.restart, request.args)
+        one_shot = OneShot(sink, body, chain)
+        node = self.create(
+            spec, id=request.id, parent=parent, one_shot=one_shot, turn=turn,
+            still_wanted=still_wanted,
+        )  # fmt: skip
+        self.give_message(node, one_shot)
+        return node
+
+    def give_message(self, node: Node, one_shot: OneShot) -> None:
+        """Deliver the only message of a one-shot run. If it is closing already, that is its end."""
+        from dsh_actors.errors import AgentGone
+
+        try:
+            self._delivery.deliver(node, FOLLOW_UP, one_shot.body, None, one_shot.chain)
+        except AgentGone:
+            # Marked between its creation and here. Its disposal settles the outcome.
+            return
+
+    def spawn(
+        self, parent: Node, request: Request, body: bytes, still_wanted: Callable[[], bool]
+    ) -> Node:
+        """Start a continuable child and give it its first message."""
+        spec = self.spec(request.behaviour, request.isolation, request.restart, request.args)
+        node = self.create(spec, id=request.id, parent=parent, still_wanted=still_wanted)
+        self._delivery.deliver(node, FOLLOW_UP, body, None)
+        return node

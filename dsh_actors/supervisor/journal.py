@@ -1,0 +1,130 @@
+"""What goes into the session store: every accepted prompt, turn start, end and result."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.agents.message import KIND_NAMES
+from dsh_actors.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_actors.agents.message import Message
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.sessions.store import SessionStore
+    from dsh_actors.supervisor.core import Core, Spec
+
+
+class Journal:
+    """Writes the sessions of a system's agents. Appending never blocks.
+
+    Parameters:
+        core: the shared state.
+        store: where the sessions go; it is closed by whoever made it.
+    """
+
+    def __init__(self, core: Core, store: SessionStore) -> None:
+        self._core = core
+        self.store = store
+
+    def open_locked(self, node: Node, spec: Spec) -> None:
+        """Begin the session of a new agent."""
+        from dsh_actors.agents.behaviour import resolve
+        from dsh_actors.sessions.events import SessionHeader
+        from dsh_actors.sessions.ids import new_session_id
+
+        sessions = self._core.sessions
+        id = new_session_id()
+        parent = sessions.get(node.parent.generation) if node.parent is not None else None
+        top = node
+        while top.parent is not None:
+            top = top.parent
+        sessions[node.generation] = id
+        name = spec.behaviour
+        self.store.create(
+            SessionHeader(
+                id=id,
+                agent_id=node.id,
+                system_id=self._core.system_id,
+                root=sessions.get(top.generation, id),
+                parent=parent,
+                depth=node.depth,
+                behaviour=name if isinstance(name, str) else resolve(name).name,
+                created=time.time(),
+                policy={},
+                options={
+                    "isolation": spec.isolation,
+                    "restart": spec.restart,
+                    "one_shot": node.one_shot,
+                    "args": spec.args or {},
+                },
+            )
+        )
+
+    def append(
+        self,
+        node: Node,
+        type: str,
+        data: Any,
+        on_commit: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        """Append an event to an agent's session; a failing store is logged and told."""
+        self.append_encoded(node, type, codec.encode(data), on_commit)
+
+    def append_encoded(
+        self,
+        node: Node,
+        type: str,
+        data: bytes,
+        on_commit: Callable[[BaseException | None], None] | None = None,
+    ) -> None:
+        """The same, with data that is encoded already."""
+        session = self._core.sessions.get(node.generation)
+        try:
+            if session is None:
+                raise StoreError(f"agent {node.id!r} has no session; the event {type} is lost")
+            self.store.append(session, type, data, on_commit=on_commit)
+        except StoreError as error:
+            self._core.log.error("an event was not stored", agent=node.id, event_type=type, error=str(error))
+            if on_commit is not None:
+                on_commit(error)
+
+    def accepted(
+        self, node: Node, message: Message, on_commit: Callable[[BaseException | None], None]
+    ) -> None:
+        """A message was accepted; the acceptance counts from its commit."""
+        data = {"id": message.id, "kind": KIND_NAMES[message.kind], "body": message.body}
+        self.append(node, "prompt/accepted", data, on_commit)
+
+    def turn_started(self, node: Node, turn: int, messages: list[int]) -> None:
+        """A turn has claimed these messages."""
+        self.append(node, "turn/start", {"turn": turn, "messages": messages})
+
+    def turn_ended(
+        self, node: Node, turn: int, reason: str, cause: str | None, error: Any, results: list[Any]
+    ) -> None:
+        """A turn has ended. ``results`` are pairs of a message id and its encoded result."""
+        data: dict[str, Any] = {"turn": turn, "reason": reason}
+        if cause is not None:
+            data["cause"] = cause
+        if error is not None:
+            data["error"] = {"type": error[0], "message": error[1], "traceback": error[2]}
+        data["results"] = [{"id": id, "result": body} for id, body in results]
+        self.append(node, "turn/end", data)
+
+    def discarded(self, node: Node, cause: str, messages: list[int]) -> None:
+        """A cancel has emptied the inbox: one event for each message."""
+        for id in messages:
+            self.append(node, "prompt/discarded", {"id": id, "cause": cause})
+
+    def ended(self, node: Node, on_commit: Callable[[BaseException | None], None]) -> None:
+        """The agent has ended its work; its session is complete with this event's commit."""
+        outcome = node.outcome or "completed"
+        data = {"outcome": outcome, **({"detail": node.detail} if node.detail else {})}
+        self.append(node, "agent/ended", data, on_commit)
+        session = self._core.sessions.get(node.generation)
+        if session is not None:
+            self.store.set_status(session, outcome)

@@ -1,0 +1,322 @@
+"""What workers tell and ask. Runs on the readers of their links, in frame order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.agents.turn import Request
+from dsh_actors.errors import (
+    AdmissionRefused,
+    AgentFailed,
+    AgentGone,
+    Cancelled,
+    DshActorsError,
+    TurnAborted,
+)
+from dsh_actors.workers import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.supervisor.core import Core
+    from dsh_actors.supervisor.supervisor import Supervisor
+    from dsh_actors.workers.remote import RemoteAgent
+    from dsh_actors.workers.worker import Worker
+
+
+class ForwardedReply:
+    """The answer to an ask that came from a worker: it goes back there, still encoded."""
+
+    __slots__ = ("_number", "_worker")
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        self._worker = worker
+        self._number = number
+
+    def answer(self, body: bytes) -> None:
+        """Send the result back."""
+        _reply(self._worker, self._number, True, body)
+
+    def fail(self, error: BaseException) -> None:
+        """Send the error back."""
+        _reply(self._worker, self._number, False, _packed(error))
+
+
+class Links:
+    """Implements ``WorkerEvents``."""
+
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+        self._core = core
+        self._supervisor = supervisor
+        self._acts: dict[int, Callable[..., None]] = {
+            frames.READY: self._ready,
+            frames.STARTED: self._started,
+            frames.START_FAILED: self._start_failed,
+            frames.TURN_STARTED: self._turn_started,
+            frames.TURN_ENDED: self._turn_ended,
+            frames.DISCARDED: self._discarded,
+            frames.RELEASED: self._released,
+            frames.PROGRESS: self._progress,
+            frames.REMEMBER: self._remember,
+            frames.REQUEST: self._request,
+        }
+        self._operations: dict[int, Callable[..., Any]] = {
+            frames.RUN: self._run,
+            frames.SPAWN: self._spawn,
+            frames.CHILD: self._child,
+            frames.SEND: self._send,
+            frames.ASK: self._ask,
+            frames.CANCEL_AGENT: self._cancel,
+            frames.STATUS: self._status,
+            frames.WHEN_IDLE: self._when_idle,
+        }
+
+    # -- WorkerEvents --------------------------------------------------------------------------
+
+    def frames(self, worker: Worker, batch: list[Any]) -> None:
+        """Act on each frame, in order."""
+        acts = self._acts
+        for frame in batch:
+            acts[frame[0]](worker, *frame[1:])
+        worker.flush()
+
+    def gone(self, worker: Worker, reason: BaseException | None) -> None:
+        """The worker has ended, or its link is broken, which comes to the same."""
+        process = worker.process
+        assert process is not None
+        worker.dead = True
+        if process.wait(0.5) is None:
+            # It lives on without a link, or is just ending: it is of no use any more.
+            how = f"its link to worker {worker.pid} broke ({reason or 'closed'})"
+        else:
+            how = f"its worker process {worker.pid} {process.describe_exit()}"
+        if not worker.ready and worker.ending is None:
+            text = process.startup_stderr().strip()
+            how += f" before it was ready{': ' + text.splitlines()[-1] if text else ''}"
+        if worker.ending is not None:
+            how += f" ({worker.ending})"
+        self._core.emit("worker/ended", pid=worker.pid, how=how, expected=worker.ending is not None)
+        self._supervisor.post(self._supervisor.teardown.worker_gone, worker, how)
+        self._supervisor.pool.sweep(worker)
+
+    # -- what a worker tells -------------------------------------------------------------------
+
+    def _ready(self, worker: Worker) -> None:
+        worker.ready = True
+        self._core.emit("worker/started", pid=worker.pid, worker=worker.number)
+
+    def _started(self, worker: Worker, key: int, hooks: bool) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None:
+            seat.hooks = hooks
+            seat.started = True
+            if seat.node.closing is not None:
+                self._supervisor.post(self._supervisor.teardown.idle, seat.node)
+
+    def _start_failed(self, worker: Worker, key: int, *error: str) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None:
+            self._supervisor.post(self._supervisor.teardown.start_failed, seat.node, error)
+
+    def _turn_started(self, worker: Worker, key: int, turn: int, messages: list[int]) -> None:
+        seat = worker.seats.get(key)
+        if seat is None:
+            return
+        seat.turn = turn
+        seat.begun = messages
+        if self._core.journal is not None:
+            self._core.journal.turn_started(seat.node, turn, messages)
+        if self._core.observer is not None:
+            self._core.emit_turn_start(seat.node.id, turn)
+
+    def _turn_ended(
+        self,
+        worker: Worker,
+        key: int,
+        turn: int,
+        reason: str,
+        cause: str | None,
+        error: Any,
+        ids: list[int],
+        results: list[bytes],
+    ) -> None:
+        seat = worker.seats.get(key)
+        if seat is None:
+            return
+        node = seat.node
+        with self._core.lock:
+            messages = seat.take(ids)
+            seat.turn = 0
+            seat.begun = []
+        turns = self._supervisor.turns
+        turns.ending(node, turn, reason, cause, error, messages, results)
+        turns.ended(node, turn, reason, cause, error, messages, results)
+
+    def _discarded(self, worker: Worker, key: int, cause: str, ids: list[int]) -> None:
+        seat = worker.seats.get(key)
+        if seat is None:
+            return
+        with self._core.lock:
+            messages = seat.take(ids)
+        supervisor = self._supervisor
+        supervisor.teardown.dropped(seat.node, cause)
+        supervisor.delivery.discarded(seat.node, messages, cause)
+        supervisor.post(supervisor.teardown.turn_over, seat.node, 0)
+
+    def _released(self, worker: Worker, key: int, error: str | None) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None and seat.hooks:
+            self._supervisor.post(self._supervisor.teardown.handle_released, seat.node, error)
+
+    def _progress(
+        self, worker: Worker, key: int, done: int | None, total: int | None, note: str | None
+    ) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None:
+            self._supervisor.turns.progressed(seat.node, done, total, note)
+
+    def _remember(self, worker: Worker, key: int, type: str, body: bytes) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None and self._core.journal is not None:
+            self._core.journal.append_encoded(seat.node, type, body)
+
+    # -- what a worker asks --------------------------------------------------------------------
+
+    def _request(
+        self, worker: Worker, number: int, key: int, epoch: int, turn: int, operation: int, *rest: Any
+    ) -> None:
+        seat = worker.seats.get(key)
+        try:
+            if seat is None:
+                raise AgentGone("the asking agent has ended")
+            if turn > 0:
+                seat.turn = turn
+            self._operations[operation](worker, number, seat, epoch, *rest)
+        except (DshActorsError, Cancelled) as error:
+            if operation == frames.RUN:
+                _reply(worker, number, True, _refused(error))
+            else:
+                _reply(worker, number, False, _packed(error))
+
+    def _run(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
+        id: str | None, isolation: str | None, restart: Any, args: bytes | None, body: bytes,
+        chain: list[str],
+    ) -> None:  # fmt: skip
+        request = Request(behaviour, id, isolation, restart, _decoded(args))
+        self._supervisor.factory.run(
+            seat.node, seat.turn, request, body, tuple(chain),
+            lambda outcome: _reply(worker, number, True, list(outcome)),
+            lambda: seat.epoch == epoch,
+        )  # fmt: skip
+
+    def _spawn(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
+        id: str | None, isolation: str | None, restart: Any, args: bytes | None, body: bytes,
+        chain: list[str],
+    ) -> None:  # fmt: skip
+        request = Request(behaviour, id, isolation, restart, _decoded(args))
+        node = self._supervisor.factory.spawn(
+            seat.node, request, body, lambda: seat.epoch == epoch
+        )
+        _reply(worker, number, True, self._address(node))
+
+    def _child(self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str) -> None:
+        node = self._supervisor.turns.find_child(seat.node, id)
+        _reply(worker, number, True, self._address(node))
+
+    def _address(self, node: Node) -> list[Any]:
+        return [node.id, node.generation, self._core.sessions.get(node.generation)]
+
+    def _exact(self, id: str, generation: int) -> Node:
+        node = self._core.tree.exact(id, generation)
+        if node is None:
+            successor = self._core.tree.nodes.get(id)
+            more = "; a successor with the same id is alive" if successor is not None else ""
+            raise AgentGone(f"agent {id!r} has ended; the message was refused{more}")
+        return node
+
+    def _send(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int,
+        kind: Any, body: bytes,
+    ) -> None:  # fmt: skip
+        node = self._exact(id, generation)
+        delivery = self._supervisor.delivery
+        if self._core.journal is None:
+            _reply(worker, number, True, delivery.deliver(node, kind, body, None))
+            return
+        # The reader may not wait for the commit: the acknowledgement follows it.
+        from dsh_actors.actors.future import Future
+
+        committed: Future[None] = Future()
+        message = delivery.deliver(node, kind, body, None, committed=committed)
+
+        def acknowledge(future: Future[None]) -> None:
+            error = future.exception(0)
+            _reply(worker, number, error is None, message if error is None else _packed(error))
+
+        committed.add_done_callback(acknowledge)
+
+    def _ask(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int,
+        kind: Any, body: bytes, chain: list[str],
+    ) -> None:  # fmt: skip
+        node = self._exact(id, generation)
+        self._supervisor.delivery.deliver(
+            node, kind, body, ForwardedReply(worker, number), tuple(chain)
+        )
+
+    def _cancel(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int,
+        tree: bool, keep_inbox: bool,
+    ) -> None:  # fmt: skip
+        node = self._core.tree.exact(id, generation)
+        if node is not None:  # an absent target is a silent no-op
+            self._supervisor.teardown.cancel_work(
+                node, tree=tree, keep_inbox=keep_inbox, cause="parent"
+            )
+        _reply(worker, number, True, None)
+
+    def _status(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int
+    ) -> None:
+        node = self._core.tree.exact(id, generation)
+        status = self._supervisor.status(node) if node is not None else "settled"
+        _reply(worker, number, True, status)
+
+    def _when_idle(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int
+    ) -> None:
+        node = self._core.tree.exact(id, generation)
+        if node is None:
+            _reply(worker, number, True, None)
+            return
+        self._supervisor.when_idle(node).add_done_callback(
+            lambda _: _reply(worker, number, True, None)
+        )
+
+
+def _decoded(args: bytes | None) -> dict[str, Any] | None:
+    decoded: dict[str, Any] | None = codec.decode(args) if args is not None else None
+    return decoded
+
+
+def _reply(worker: Worker, number: int, ok: bool, value: Any) -> None:
+    worker.queue([frames.REPLY, number, ok, value])
+    worker.flush()
+
+
+def _packed(error: BaseException) -> list[Any]:
+    extra: list[Any] = []
+    if isinstance(error, AgentFailed):
+        extra = [error.type_name, error.message, error.traceback_text]
+    elif isinstance(error, TurnAborted):
+        extra = [error.cause]
+    return [type(error).__name__, str(error), extra]
+
+
+def _refused(error: BaseException) -> list[Any]:
+    aborted = isinstance(error, (AdmissionRefused, Cancelled, AgentGone))
+    return ["aborted" if aborted else "failed", None, type(error).__name__, str(error), ""]

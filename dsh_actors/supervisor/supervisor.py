@@ -1,0 +1,201 @@
+"""The supervisor actor of one system: it performs effects, in order, and never waits for an agent.
+
+Any thread may enter the shared state to create, deliver or mark, in one short section. What has
+to happen in order (disposals, ends of turns, deaths of workers, restarts) is posted here and done
+on one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors.actors.future import Future
+from dsh_actors.actors.pooled import PooledActor
+from dsh_actors.actors.timers import Timers
+from dsh_actors.agents.handle import Agent
+from dsh_actors.agents.host import AgentHost
+from dsh_actors.errors import AgentLost, Cancelled, DshActorsError
+from dsh_actors.supervisor.delivery import Delivery
+from dsh_actors.supervisor.factory import Factory
+from dsh_actors.supervisor.links import Links
+from dsh_actors.supervisor.teardown import Teardown
+from dsh_actors.supervisor.turns import Turns
+from dsh_actors.workers.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_actors.actors.dispatcher import Dispatcher
+    from dsh_actors.agents.message import Kind
+    from dsh_actors.lifecycle.causes import Cause
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.supervisor.core import Core, OneShot, Spec
+
+WORK_PER_VISIT = 256
+"""How many posted effects are performed before other actors get the thread."""
+
+
+class Supervisor(PooledActor):
+    """Owns the tree machine and everything around it.
+
+    Parameters:
+        core: the shared state.
+        dispatcher: the threads of the system.
+        ended: called, on the supervisor's thread, when the last agent of a closed system has
+            ended.
+    """
+
+    registered_with_pykka = False
+
+    def __init__(self, core: Core, dispatcher: Dispatcher, ended: Callable[[], None]) -> None:
+        super().__init__(dispatcher=dispatcher)
+        self.core = core
+        self.all_ended = ended
+        self._work: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self.timers = Timers(f"{dispatcher.name}-timers")
+        self.delivery = Delivery(core)
+        self.turns = Turns(core, self)
+        self.teardown = Teardown(core, self)
+        self.host = AgentHost(
+            self.turns, dispatcher, core.lock, max_turns=core.settings.max_turns
+        )
+        params = {"max_turns": core.settings.max_turns}
+        self.pool = WorkerPool(core.settings.workers, core.system_id, Links(core, self), params)
+        self.factory = Factory(core, self.host, self.pool, self.delivery)
+
+    # -- work in order -------------------------------------------------------------------------
+
+    def post(self, work: Callable[..., Any], *args: Any) -> None:
+        """Have something done on the supervisor's thread, after what was posted before."""
+        self._work.append((work, args))
+        self.actor_inbox.ring()
+
+    def on_doorbell(self) -> None:
+        """Do what was posted. One failing piece is logged and fails nothing else."""
+        work = self._work
+        for _ in range(WORK_PER_VISIT):
+            try:
+                function, args = work.popleft()
+            except IndexError:
+                return
+            try:
+                function(*args)
+            except Exception:
+                self.core.log.exception("an effect of the supervisor failed")
+        self.actor_inbox.ring()
+
+    # -- restart -------------------------------------------------------------------------------
+
+    def restart(self, node: Node, spec: Spec, run: OneShot | None) -> None:
+        """Start an agent again, with its id, its place and the prompts that it had not begun."""
+        kept = node.agent.kept
+        parent = node.parent
+        if run is not None:
+            run.outcome = None
+        try:
+            successor = self.factory.create(
+                spec, id=node.id, parent=parent, one_shot=run, turn=node.turn,
+                still_wanted=lambda: run is None or parent is None or _runs(parent, node.turn),
+                queued=kept,
+            )  # fmt: skip
+        except (DshActorsError, Cancelled) as error:
+            self.core.log.warning("an agent was not restarted", agent=node.id, error=str(error))
+            for message in kept:
+                if message.reply is not None:
+                    message.reply.fail(AgentLost(f"agent {node.id!r} was lost: {node.detail}"))
+            if run is not None:
+                run.sink(("lost", None, None, node.detail, ""))
+            return
+        self.core.emit(
+            "agent/restarted", agent=node.id, pid=successor.agent.pid, reason=node.detail
+        )
+        if run is not None:
+            self.factory.give_message(successor, run)
+        if spec.children:
+            self.start_children(successor, spec.children)
+
+    # -- Post: what agents in this process reach others by --------------------------------------
+
+    def agent(self, node: Node) -> Agent:
+        """The agent of a node, to talk to."""
+        return Agent(self, node, node.id, self.core.sessions.get(node.generation))
+
+    def current(self, node: Node) -> Node:
+        """The node itself, or its successor if it was restarted."""
+        if node.restarting and node.disposal is not None and node.disposal.done:
+            successor = self.core.tree.nodes.get(node.id)
+            if successor is not None and successor.parent is node.parent:
+                return successor
+        return node
+
+    def send(self, target: Node, kind: Kind, body: bytes) -> int:
+        """See :class:`~dsh_actors.agents.handle.Post`."""
+        return self.delivery.send(self.current(target), kind, body)
+
+    def ask(self, target: Node, kind: Kind, body: bytes) -> Future[Any]:
+        """See :class:`~dsh_actors.agents.handle.Post`."""
+        return self.delivery.ask(self.current(target), kind, body)
+
+    def cancel(self, target: Node, *, tree: bool, keep_inbox: bool) -> None:
+        """See :class:`~dsh_actors.agents.handle.Post`."""
+        self.cancel_as(target, "user", tree=tree, keep_inbox=keep_inbox)
+
+    def cancel_as(self, target: Node, cause: Cause, *, tree: bool, keep_inbox: bool) -> None:
+        """Cancel with a cause."""
+        self.teardown.cancel_work(
+            self.current(target), tree=tree, keep_inbox=keep_inbox, cause=cause
+        )
+
+    def status(self, target: Node) -> str:
+        """The public status of an agent."""
+        node = self.current(target)
+        with self.core.lock:
+            return self.status_locked(node)
+
+    def status_locked(self, node: Node) -> str:
+        """The same, with the lock held."""
+        if node.disposal is not None and node.disposal.done:
+            return "lost" if node.outcome == "lost" else "settled"
+        if node.closing is not None:
+            return "stopping"
+        agent = node.agent
+        if agent.lost:
+            return "stopping"
+        if not agent.is_set_up:
+            return "preparing"
+        if agent.is_running:
+            return "running"
+        return "waiting" if node.children else "idle"
+
+    def when_idle(self, target: Node) -> Future[None]:
+        """See :class:`~dsh_actors.agents.handle.Post`."""
+        node = self.current(target)
+        waiter: Future[None] = Future()
+        with self.core.lock:
+            quiet = (node.disposal is not None and node.disposal.done) or (
+                node.agent.is_quiet() and node.generation not in self.core.uncommitted
+            )
+            if not quiet:
+                self.core.idle_waiters.setdefault(node.generation, []).append(waiter)
+        if quiet:
+            waiter.set_result(None)
+        return waiter
+
+    # -- declared trees ------------------------------------------------------------------------
+
+    def start_children(self, parent: Node, specs: tuple[tuple[str, Spec], ...]) -> None:
+        """Start the declared children of an agent, and theirs."""
+        for id, spec in specs:
+            child = self.factory.create(spec, id=id, parent=parent)
+            if spec.children:
+                self.start_children(child, spec.children)
+
+
+def _runs(parent: Node, turn: int) -> bool:
+    """Whether the turn of the parent that started a one-shot still runs and is not cancelled."""
+    agent = parent.agent
+    if hasattr(agent, "running"):
+        running = agent.running
+        return running is not None and running.number == turn and running.signal.cause is None
+    return bool(agent.turn == turn)

@@ -1,0 +1,522 @@
+"""Marking, the effects of a disposal, and escalation by deadline.
+
+A stop is three phases. *Mark*: under the lock, top-down over a frozen snapshot, every token is
+set and every cancel frame queued. *Notify*: callbacks and observers, once all are marked.
+*Wait*: by events, on the supervisor's thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors.actors.future import Future
+from dsh_actors.errors import AgentLost
+from dsh_actors.lifecycle.causes import EMITTED
+from dsh_actors.lifecycle.disposal import FLUSHED, HANDLE, IDLE, Disposals
+from dsh_actors.lifecycle.supervision import Intensity, wants_restart
+from dsh_actors.supervisor.receipt import AgentEnd, Receipt, Survivor
+from dsh_actors.workers.remote import RemoteAgent, cancel_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dsh_actors.actors.timers import Timer
+    from dsh_actors.agents.message import Message
+    from dsh_actors.lifecycle.causes import Cause
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.supervisor.core import Core, Spec
+    from dsh_actors.supervisor.supervisor import Supervisor
+    from dsh_actors.workers.worker import Worker
+
+KILL_MARGIN = 1.5
+"""Seconds from the kill of a worker to the report of whoever has not ended even so."""
+
+
+class Stop:
+    """One stop under way: its snapshot, and the future of its receipt."""
+
+    __slots__ = ("future", "order", "root", "timer")
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.order: list[Node] = []
+        self.future: Future[Receipt] = Future()
+        self.timer: Timer | None = None
+
+
+class Marked:
+    """What a mark phase leaves to do for the notify phase."""
+
+    __slots__ = ("callbacks", "cancelled", "dropped", "workers")
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+        self.dropped: list[tuple[Node, list[Message]]] = []
+        self.cancelled: list[Node] = []
+        self.workers: dict[Worker, list[int]] = {}
+
+
+class Teardown:
+    """The effects of cancels, stops and disposals. Implements ``DisposalPort``."""
+
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+        self._core = core
+        self._supervisor = supervisor
+        self.disposals = Disposals(self)
+        # By generation of the root. Guarded by the lock.
+        self._stops: dict[int, Stop] = {}
+
+    # -- mark and notify -----------------------------------------------------------------------
+
+    def cut_locked(self, order: Sequence[Node], cause: Cause, keep_inbox: bool) -> Marked:
+        """Set the token of every node of a marked snapshot, in its order."""
+        marked = Marked()
+        uncommitted = self._core.uncommitted
+        for node in order:
+            agent = node.agent
+            dropped: list[Message] = []
+            effective = False
+            if uncommitted and not keep_inbox:
+                dropped = uncommitted.pop(node.generation, [])
+            if agent.busy:
+                if isinstance(agent, RemoteAgent):
+                    agent.epoch += 1
+                    marked.workers.setdefault(agent.worker, []).append(agent.key)
+                    effective = True
+                else:
+                    cleared, due = agent.cut(cause, keep_inbox)
+                    effective = bool(cleared) or agent.running is not None
+                    dropped.extend(cleared)
+                    marked.callbacks.extend(due)
+            if dropped:
+                marked.dropped.append((node, dropped))
+            if effective or dropped:
+                marked.cancelled.append(node)
+        for worker, keys in marked.workers.items():
+            worker.queue(cancel_frame(keys, cause, keep_inbox))
+        return marked
+
+    def notify(self, marked: Marked, cause: Cause) -> None:
+        """After the mark phase, without the lock: frames go out first, then whoever listens."""
+        for worker in marked.workers:
+            worker.flush()
+        for callback in marked.callbacks:
+            callback()
+        for node, messages in marked.dropped:
+            self.dropped(node, cause)
+            self._supervisor.delivery.discarded(node, messages, cause)
+            if node.one_shot and node.closing is None:
+                self._supervisor.post(self.turn_over, node, 0)
+        if cause in EMITTED and self._core.observer is not None:
+            for node in marked.cancelled:
+                self._core.emit("cancel_requested", agent=node.id, cause=cause)
+
+    def dropped(self, node: Node, cause: str) -> None:
+        """Accepted work of an agent was discarded: it did not complete."""
+        if node.outcome is None or node.one_shot:
+            node.outcome = "aborted"
+            node.detail = f"cancelled before its turn (cause: {cause})"
+
+    def cancel(self, node: Node) -> None:
+        """Disposal step: the token is set by the mark; what slipped in since then is cut here."""
+        if node.agent.busy:
+            with self._core.lock:
+                cause: Cause = node.closing or "disposed"
+                marked = self.cut_locked([node], cause, keep_inbox=False)
+            self.notify(marked, cause)
+
+    def cancel_work(self, node: Node, *, tree: bool, keep_inbox: bool, cause: Cause) -> None:
+        """Cancel without stopping: the agents live on."""
+        core = self._core
+        with core.lock:
+            if core.tree.exact(node.id, node.generation) is not node:
+                return
+            order = core.tree.mark([node], None) if tree else core.tree.mark_turn(node)
+            marked = self.cut_locked(order, cause, keep_inbox)
+        self.notify(marked, cause)
+
+    # -- stop ----------------------------------------------------------------------------------
+
+    def stop(self, node: Node, cause: Cause, grace: float | None = None) -> Future[Receipt]:
+        """Stop a subtree: one teardown for all callers, at whatever time they come."""
+        core = self._core
+        marked = None
+        with core.lock:
+            stop = self._stops.get(node.generation)
+            if stop is not None:
+                return stop.future
+            stop = Stop(node)
+            if node.disposal is not None and node.disposal.done:
+                stop.order = [node]
+                stop.future.set_result(self.receipt(stop, []))
+                return stop.future
+            self._stops[node.generation] = stop
+            stop.order = core.tree.mark([node], cause)
+            marked = self.cut_locked(stop.order, cause, keep_inbox=False)
+        self.notify(marked, cause)
+        self._set_deadline(stop, grace)
+        self._supervisor.post(self._begin, stop)
+        return stop.future
+
+    def stop_all(self, cause: Cause, grace: float | None) -> Stop:
+        """Stop everything, for good: the only mark that closes the whole tree."""
+        core = self._core
+        with core.lock:
+            core.tree.close_admission()
+            roots = list(core.tree.roots.values())
+            stop = Stop(roots[0] if len(roots) == 1 else None)  # type: ignore[arg-type]
+            stop.order = core.tree.mark(roots, cause)
+            marked = self.cut_locked(stop.order, cause, keep_inbox=False)
+        self.notify(marked, cause)
+        self._set_deadline(stop, grace)
+        for root in roots:
+            self._supervisor.post(self.disposals.begin, root)
+        return stop
+
+    def _set_deadline(self, stop: Stop, grace: float | None) -> None:
+        seconds = self._core.settings.stop_grace if grace is None else grace
+        stop.timer = self._supervisor.timers.after(
+            seconds, self._supervisor.post, self._escalate, stop
+        )
+
+    def _begin(self, stop: Stop) -> None:
+        self.disposals.begin(stop.root)
+        if stop.root.disposal is not None and stop.root.disposal.done:
+            self._stopped(stop.root)
+
+    def _escalate(self, stop: Stop) -> None:
+        """The grace period is over: end the workers of whoever has not ended, by force."""
+        with self._core.lock:
+            late = [node for node in stop.order if not _released(node)]
+            workers = {
+                node.agent.worker: node
+                for node in late
+                if isinstance(node.agent, RemoteAgent) and not node.agent.lost
+                and (not node.agent.is_quiet() or _waits_for_handle(node))
+            }  # fmt: skip
+        for worker, node in workers.items():
+            self._core.log.warning(
+                "ending a worker whose agent did not stop in time", agent=node.id, pid=worker.pid
+            )
+            self._supervisor.pool.end(worker, f"agent {node.id} did not stop in time", force=True)
+        if late:
+            stop.timer = self._supervisor.timers.after(
+                KILL_MARGIN if workers else 0.0, self._supervisor.post, self._give_up, stop
+            )
+
+    def _give_up(self, stop: Stop) -> None:
+        """Name the survivors: whoever waits for the stop must learn that it is not true."""
+        survivors = self.survivors(stop.order)
+        if survivors and not stop.future.done():
+            stop.future.try_set_result(self.receipt(stop, survivors))
+
+    def survivors(self, order: Sequence[Node]) -> list[Survivor]:
+        """Whoever of a snapshot has not ended, with the stack of what it runs."""
+        core = self._core
+        with core.lock:
+            late = [node for node in order if not _released(node)]
+            frames = sys._current_frames()
+            return [Survivor(node.id, node.agent.pid, _stack(node, frames)) for node in late]
+
+    def receipt(self, stop: Stop, survivors: list[Survivor]) -> Receipt:
+        """The receipt of one stop: the agents of its snapshot, the processes ended for them."""
+        ended = tuple(
+            AgentEnd(node.id, node.outcome or "completed", node.agent.pid, node.detail)
+            for node in stop.order
+            if _released(node)
+        )
+        pids = {end.pid for end in ended} - {self._core.pid}
+        processes = tuple(p for p in list(self._supervisor.pool.ended) if p.pid in pids)
+        return Receipt(ended, processes, tuple(survivors))
+
+    def _stopped(self, node: Node) -> None:
+        with self._core.lock:
+            stop = self._stops.pop(node.generation, None)
+        if stop is not None:
+            if stop.timer is not None:
+                stop.timer.cancel()
+            stop.future.try_set_result(self.receipt(stop, []))
+
+    # -- natural ends --------------------------------------------------------------------------
+
+    def turn_over(self, node: Node, turn: int) -> None:
+        """A turn has ended: its one-shots end with it, a one-shot ends by it."""
+        core = self._core
+        with core.lock:
+            closing = node.closing is not None
+            left = [
+                child
+                for child in (node.children or {}).values()
+                if child.one_shot and child.turn == turn and child.closing is None
+            ] if turn and node.children else []  # fmt: skip
+            quiet = self._is_quiet_locked(node)
+            waiters = core.idle_waiters.pop(node.generation, []) if quiet else []
+        for child in left:
+            self.stop(child, "parent")
+        for waiter in waiters:
+            waiter.try_set_result(None)
+        if closing:
+            if quiet:
+                self.disposals.event(node, IDLE)
+        elif node.one_shot and quiet:
+            self.end_naturally(node)
+
+    def end_naturally(self, node: Node) -> None:
+        """An agent that is through is disposed by itself, through the same path."""
+        core = self._core
+        with core.lock:
+            if node.closing is not None:
+                return
+            order = core.tree.mark([node], "disposed")
+            marked = self.cut_locked(order, "disposed", keep_inbox=False)
+        self.notify(marked, "disposed")
+        if len(order) > 1:
+            self.stop(node, "disposed")
+        else:
+            self.disposals.begin(node)
+
+    def start_failed(self, node: Node, error: tuple[str, str, str]) -> None:
+        """Its behaviour was not found or its start hook raised: it has failed."""
+        from dsh_actors.errors import AgentFailed
+
+        node.outcome, node.detail = "failed", f"{error[0]}: {error[1]}"
+        run = self._core.runs.get(node.generation)
+        if run is not None:
+            run.outcome = ("failed", None, *error)
+        agent = node.agent
+        with self._core.lock:
+            if isinstance(agent, RemoteAgent):
+                agent.started, agent.hooks = True, False
+                messages = agent.take_all()
+            else:
+                messages = agent.inbox.clear()
+            messages += self._core.uncommitted.pop(node.generation, [])
+        for message in messages:
+            if message.reply is not None:
+                message.reply.fail(AgentFailed(*error))
+        if node.closing is None:
+            self.end_naturally(node)
+        else:
+            self.disposals.event(node, IDLE)
+
+    def idle(self, node: Node) -> None:
+        """An agent that is closing may have become quiet."""
+        if self.is_idle(node):
+            self.disposals.event(node, IDLE)
+
+    def handle_released(self, node: Node, error: str | None) -> None:
+        """The stop hook has run."""
+        if error is not None:
+            node.detail = f"its stop hook failed: {error}"
+            if node.outcome in (None, "completed"):
+                node.outcome = "failed"
+        self._handle_done(node)
+
+    def _handle_done(self, node: Node) -> None:
+        agent = node.agent
+        agent.retire()
+        worker = agent.worker if isinstance(agent, RemoteAgent) else None
+        if worker is not None and worker.own and not agent.lost:
+            self._supervisor.pool.end(
+                worker, "its agent has ended", force=False,
+                then=lambda: self._supervisor.post(self.disposals.event, node, HANDLE),
+            )  # fmt: skip
+        else:
+            self.disposals.event(node, HANDLE)
+
+    # -- the death of a worker -----------------------------------------------------------------
+
+    def worker_gone(self, worker: Worker, how: str) -> None:
+        """All agents of a dead worker are lost; nobody else is."""
+        core = self._core
+        with core.lock:
+            seats = list(worker.seats.values())
+            worker.seats.clear()
+            messages = []
+            for seat in seats:
+                seat.lost = True
+                seat.turn = 0
+                messages.append((seat.node, seat.take_all()))
+                node = seat.node
+                asked = worker.ending is not None and node.closing is not None
+                if not (asked and node.outcome is not None and not messages[-1][1]):
+                    node.outcome = "aborted" if asked else "lost"
+                    node.detail = how
+        for node, lost in messages:
+            self._keep_for_restart(node, lost, how)
+        for seat in seats:
+            node = seat.node
+            if node.disposal is None and node.closing is None:
+                self.stop(node, "disposed")
+            self.disposals.event(node, IDLE)
+            self.disposals.event(node, HANDLE)
+
+    def _keep_for_restart(self, node: Node, messages: list[Message], how: str) -> None:
+        """Fail what was in flight; what was not begun is kept if the agent will be restarted."""
+        spec = self._core.specs.get(node.generation)
+        keep = (
+            spec is not None
+            and not node.one_shot
+            and node.closing is None
+            and wants_restart(spec.restart, "lost")
+        )
+        begun = node.agent.begun
+        for message in messages:
+            if keep and message.id not in begun:
+                node.agent.kept.append(message)
+            elif message.reply is not None:
+                message.reply.fail(AgentLost(f"agent {node.id!r} was lost: {how}"))
+
+    # -- DisposalPort --------------------------------------------------------------------------
+
+    def wake(self, node: Node) -> None:
+        """Nothing sleeps on an activation here: its watchers are told by events."""
+
+    def _is_quiet_locked(self, node: Node) -> bool:
+        return node.agent.is_quiet() and node.generation not in self._core.uncommitted
+
+    def is_idle(self, node: Node) -> bool:
+        """Whether it runs nothing and has no accepted work."""
+        with self._core.lock:
+            return self._is_quiet_locked(node)
+
+    def flush(self, node: Node) -> bool:
+        """The last event of the session, with a deadline for its commit."""
+        journal = self._core.journal
+        if journal is None:
+            return True
+        supervisor = self._supervisor
+        timer = supervisor.timers.after(
+            self._core.settings.flush_deadline, supervisor.post, self._flush_late, node
+        )
+
+        def committed(error: BaseException | None) -> None:
+            timer.cancel()
+            if error is not None:
+                self._core.log.warning("the final flush failed", agent=node.id, error=str(error))
+            supervisor.post(self.disposals.event, node, FLUSHED)
+
+        journal.ended(node, committed)
+        return False
+
+    def _flush_late(self, node: Node) -> None:
+        self._core.log.warning("the final flush takes too long; going on", agent=node.id)
+        self.disposals.event(node, FLUSHED)
+
+    def capture(self, node: Node) -> None:
+        """What has no outcome by now has completed."""
+        if node.outcome is None:
+            node.outcome = "completed"
+
+    def dispose_handle(self, node: Node) -> bool:
+        """Release the agent: at once, or by the event HANDLE."""
+        agent = node.agent
+        if not agent.release():
+            return False
+        if isinstance(agent, RemoteAgent) and agent.worker.own:
+            self._handle_done(node)
+            return False
+        agent.retire()
+        return True
+
+    def remove(self, node: Node) -> None:
+        """Its id is free from here on."""
+        with self._core.lock:
+            self._core.tree.remove(node)
+
+    def notify_settlement(self, node: Node) -> None:
+        """Give a one-shot's outcome to the turn that waits for it, unless it runs again."""
+        run = self._core.runs.get(node.generation)
+        if run is None or self._will_restart(node):
+            return
+        outcome = run.outcome
+        if outcome is None or node.outcome == "lost":
+            outcome = (node.outcome or "aborted", None, None, node.detail, "")
+        run.sink(outcome)
+
+    def release(self, node: Node) -> None:
+        """It leaves its parent's owned set."""
+        with self._core.lock:
+            self._core.tree.release(node)
+
+    def settle(self, node: Node, failures: list[Exception]) -> None:
+        """Last: the record, the observers, the stop that waits, the restart."""
+        core = self._core
+        end = AgentEnd(node.id, node.outcome or "completed", node.agent.pid, node.detail)
+        for failure in failures:
+            core.log.error("a step of a disposal failed", agent=node.id, error=repr(failure))
+        restart = self._will_restart(node)
+        if not restart:
+            core.ended.append(end)
+        if core.observer is not None:
+            core.emit(
+                "agent/ended", agent=node.id, outcome=end.outcome, pid=end.pid, detail=end.detail,
+                restarting=restart,
+            )  # fmt: skip
+        self._stopped(node)
+        spec = core.specs.get(node.generation)
+        run = core.runs.get(node.generation)
+        with core.lock:
+            core.forget_locked(node)
+            waiters = core.idle_waiters.pop(node.generation, [])
+        for waiter in waiters:
+            waiter.try_set_result(None)
+        if restart and spec is not None:
+            self._supervisor.restart(node, spec, run)
+        if not core.tree.accepting and not core.tree.nodes:
+            self._supervisor.all_ended()
+
+    def _will_restart(self, node: Node) -> bool:
+        spec: Spec | None = self._core.specs.get(node.generation)
+        if spec is None or node.outcome is None or spec.restart == "temporary":
+            return False
+        if (
+            node.closing != "disposed"
+            or node.outcome != "lost"
+            or not wants_restart(spec.restart, node.outcome)
+        ):
+            return False
+        parent = node.parent
+        if not self._core.tree.accepting or (parent is not None and parent.closing is not None):
+            return False
+        if node.restarting is None:
+            if spec.intensity is None:
+                settings = self._core.settings
+                spec.intensity = Intensity(settings.restarts, settings.restart_period)
+            node.restarting = spec.intensity.allow(time.monotonic())
+            if not node.restarting:
+                node.detail = f"{node.detail}; restarted too often, so not again"
+        return node.restarting
+
+
+def _released(node: Node) -> bool:
+    return node.disposal is not None and node.disposal.done
+
+
+def _waits_for_handle(node: Node) -> bool:
+    return node.disposal is not None and node.disposal.waiting == HANDLE
+
+
+def _stack(node: Node, frames: dict[int, Any]) -> str:
+    """The stack of a running inline turn; for who waits, what it waits for."""
+    agent = node.agent
+    if isinstance(agent, RemoteAgent):
+        return f"in worker {agent.pid}"
+    turn = agent.running
+    if turn is None:
+        below = [child.id for child in (node.children or {}).values()]
+        return f"waits for {', '.join(below[:5])}" if below else "is being released"
+    if turn._task is not None:
+        import io
+
+        text = io.StringIO()
+        turn._task.print_stack(file=text)
+        return text.getvalue()
+    frame = frames.get(turn._thread)
+    if frame is None:
+        return ""
+    import traceback
+
+    return "".join(traceback.format_stack(frame))

@@ -1,0 +1,200 @@
+"""The ends of turns, wherever they ran; and what agents in this process tell and ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.agents.behaviour import resolve
+from dsh_actors.agents.handle import Agent
+from dsh_actors.agents.job import Job, Outcome
+from dsh_actors.errors import AgentFailed, AgentGone, Cancelled, TurnAborted
+
+if TYPE_CHECKING:
+    from dsh_actors.agents.actor import AgentActor
+    from dsh_actors.agents.message import Message
+    from dsh_actors.agents.turn import Request, Turn, TurnError
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.supervisor.core import Core
+    from dsh_actors.supervisor.supervisor import Supervisor
+
+_OUTCOMES = {"completed": "completed", "aborted": "aborted", "error": "failed"}
+
+
+def inline_sink(job: Job) -> Any:
+    """Where the outcome of a one-shot goes whose parent lives in this process."""
+
+    def settle(outcome: tuple[Any, ...]) -> None:
+        kind, body, error_type, error, traceback = outcome
+        value = codec.decode(body) if body is not None else None
+        job._future.try_set_result(Outcome(kind, value, error_type, error, traceback or ""))
+
+    return settle
+
+
+class Turns:
+    """The port of the inline host, and the one place where turns end."""
+
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+        self._core = core
+        self._supervisor = supervisor
+
+    # -- the end of a turn, inline or remote ---------------------------------------------------
+
+    def ending(
+        self,
+        node: Node,
+        number: int,
+        reason: str,
+        cause: str | None,
+        error: Any,
+        messages: list[Message],
+        results: list[bytes],
+    ) -> None:
+        """Record a turn's end: its outcome on the node, its event in the session."""
+        core = self._core
+        node.outcome = _OUTCOMES.get(reason, "failed")  # type: ignore[assignment]
+        node.detail = f"{error[0]}: {error[1]}" if error is not None else cause
+        if node.one_shot:
+            run = core.runs.get(node.generation)
+            if run is not None:
+                body = results[-1] if results and reason == "completed" else None
+                run.outcome = (
+                    (node.outcome, body, *error)
+                    if error is not None
+                    else (node.outcome, body, None, cause and f"cancelled (cause: {cause})", "")
+                )
+        if core.journal is not None:
+            pairs = [(m.id, r) for m, r in zip(messages, results, strict=False)]
+            core.journal.turn_ended(node, number, reason, cause, error, pairs)
+
+    def ended(
+        self,
+        node: Node,
+        number: int,
+        reason: str,
+        cause: str | None,
+        error: Any,
+        messages: list[Message],
+        results: list[bytes],
+    ) -> None:
+        """The agent is free: settle the replies, and go on with what waited for this."""
+        for index, message in enumerate(messages):
+            reply = message.reply
+            if reply is None:
+                continue
+            if reason == "completed":
+                reply.answer(results[index])
+            elif reason == "aborted":
+                reply.fail(
+                    TurnAborted(
+                        cause or "user", f"agent {node.id!r} was cancelled (cause: {cause})"
+                    )
+                )
+            else:
+                reply.fail(AgentFailed(*error))
+        core = self._core
+        if core.observer is not None:
+            core.emit(
+                "turn/end", agent=node.id, turn=number, reason=reason,
+                error=None if error is None else f"{error[0]}: {error[1]}",
+            )  # fmt: skip
+        if node.one_shot or node.closing is not None or node.children or core.idle_waiters:
+            self._supervisor.post(self._supervisor.teardown.turn_over, node, number)
+
+    # -- HostPort: what inline agents tell ------------------------------------------------------
+
+    def turn_started(self, agent: AgentActor, turn: Turn) -> None:
+        """With the lock held: record the claim."""
+        core = self._core
+        if core.journal is not None:
+            core.journal.turn_started(agent.key, turn.number, [m.id for m in turn._batch])
+        if core.observer is not None:
+            self._supervisor.post(core.emit_turn_start, agent.name, turn.number)
+
+    def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
+        """See :meth:`ending`."""
+        self.ending(
+            agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,
+            turn._results,
+        )  # fmt: skip
+
+    def turn_ended(self, agent: AgentActor, turn: Turn) -> None:
+        """See :meth:`ended`."""
+        self.ended(
+            agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,
+            turn._results,
+        )  # fmt: skip
+
+    def started(self, agent: AgentActor, error: TurnError | None) -> None:
+        """An inline agent has set up, or failed to."""
+        if error is not None:
+            self._supervisor.post(self._supervisor.teardown.start_failed, agent.key, tuple(error))
+        elif agent.key.closing is not None:
+            self._supervisor.post(self._supervisor.teardown.idle, agent.key)
+
+    def released(self, agent: AgentActor, error: TurnError | None) -> None:
+        """The stop hook of an inline agent has run."""
+        self._supervisor.post(
+            self._supervisor.teardown.handle_released,
+            agent.key,
+            None if error is None else f"{error[0]}: {error[1]}",
+        )
+
+    def progress(self, turn: Turn, done: int | None, total: int | None, note: str | None) -> None:
+        """Keep it for who looks, and tell who watches."""
+        self.progressed(turn._actor.key, done, total, note)
+
+    def progressed(
+        self, node: Node, done: int | None, total: int | None, note: str | None
+    ) -> None:
+        """The same, for an agent anywhere."""
+        core = self._core
+        core.progress[node.generation] = (done, total, note)
+        if core.observer is not None:
+            core.emit("progress", agent=node.id, done=done, total=total, note=note)
+
+    def remember(self, turn: Turn, type: str, body: bytes) -> None:
+        """Append an event of the agent's own to its session, if there is a store."""
+        if self._core.journal is not None:
+            self._core.journal.append_encoded(turn._actor.key, type, body)
+
+    # -- HostPort: what inline agents ask -------------------------------------------------------
+
+    def run(self, turn: Turn, request: Request, body: bytes) -> Job:
+        """Start a one-shot child."""
+        name = request.behaviour
+        job = Job("", name if isinstance(name, str) else resolve(name).name)
+        chain = (*(turn._message.chain if turn._message is not None else ()), turn.agent_id)
+        try:
+            node = self._supervisor.factory.run(
+                turn._actor.key, turn.number, request, body, chain, inline_sink(job),
+                lambda: turn.signal.cause is None,
+            )  # fmt: skip
+        except Cancelled:
+            turn.check()
+            raise
+        job.id = node.id
+        return job
+
+    def spawn(self, turn: Turn, request: Request, body: bytes) -> Agent:
+        """Start a continuable child and give it its first message."""
+        supervisor = self._supervisor
+        node = supervisor.factory.spawn(
+            turn._actor.key, request, body, lambda: turn.signal.cause is None
+        )
+        return supervisor.agent(node)
+
+    def child(self, turn: Turn, id: str) -> Agent:
+        """Find a live child."""
+        return self._supervisor.agent(self.find_child(turn._actor.key, id))
+
+    def find_child(self, node: Node, id: str) -> Node:
+        """The live child of an agent with this id, or AgentGone."""
+        with self._core.lock:
+            found = node.children.get(id) if node.children else None
+            names = sorted(node.children) if node.children else []
+        if found is None:
+            have = f"it has {', '.join(names[:10])}" if names else "it has none"
+            raise AgentGone(f"agent {node.id!r} has no live child {id!r}; {have}")
+        return found

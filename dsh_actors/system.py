@@ -1,0 +1,375 @@
+"""The front door of the library: one system of supervised agents."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors.actors.dispatcher import Dispatcher
+from dsh_actors.actors.future import Future
+from dsh_actors.agents.handle import Agent, AgentHandle
+from dsh_actors.agents.waiting import current_turn
+from dsh_actors.errors import AgentGone, ForkedSystemError, UsageError
+from dsh_actors.supervisor.core import Core, Settings, Spec
+from dsh_actors.supervisor.journal import Journal
+from dsh_actors.supervisor.receipt import Receipt
+from dsh_actors.supervisor.supervisor import Supervisor
+from dsh_actors.workers.pool import default_workers
+from dsh_actors.workers.process import importing_main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from dsh_actors.config.spec import AgentSpec, TreeSpec
+    from dsh_actors.lifecycle.causes import Cause
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.lifecycle.supervision import RestartType
+    from dsh_actors.sessions.store import SessionStore
+
+CLOSE_MARGIN = 5.0
+"""Seconds that the end of a system may take beyond the grace period of its agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One live agent, as :meth:`ActorSystem.tree` shows it.
+
+    Attributes:
+        id: its id.
+        status: preparing, idle, running, waiting, stopping, settled or lost.
+        isolation: ``inline``, ``pool`` or ``own``.
+        pid: the process that hosts it.
+        progress: ``{done, total, note}`` as it last reported, or None.
+        queued: how many messages wait in its inbox or are worked on.
+        started: when it was started, in Unix seconds; 0.0 if nobody watches the system.
+        children: the agents below it.
+    """
+
+    id: str
+    status: str
+    isolation: str
+    pid: int
+    progress: dict[str, Any] | None
+    queued: int
+    started: float
+    children: list[TreeNode] = field(default_factory=list)
+
+
+class ActorSystem:
+    """A system of supervised agents, with its worker processes.
+
+    Use it as a context manager, or end it with :meth:`shutdown`. It can be made in any thread
+    and in any process that is no half-started worker of another system: in a script, in a
+    daemonic multiprocessing process, in a pool's worker. It installs no signal handlers.
+
+    Parameters:
+        workers: how many shared worker processes there may be, started when first needed; by
+            default one for each processor.
+        name: begins the id of the system.
+        store: where sessions are recorded; None records nothing. Who made the store closes it.
+        stop_grace: how long an agent gets to end after its cancel before its worker process is
+            ended by force, in seconds.
+        max_turns: how many plain turns run at once in one process.
+        inbox_limit: how many messages may wait for one agent before more are refused.
+        on_event: called with each event as a mapping with a ``type``, on a thread of the
+            library; it must not block.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        name: str = "dsh",
+        store: SessionStore | None = None,
+        stop_grace: float = 5.0,
+        max_turns: int = 64,
+        inbox_limit: int = 100_000,
+        on_event: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        if importing_main():
+            raise UsageError(
+                "an ActorSystem was made while a worker imports the main script to find a "
+                "behaviour in it; put what starts the system under `if __name__ == '__main__':`"
+            )
+        for what, value, least in (
+            ("workers", workers, 1), ("stop_grace", stop_grace, 0), ("max_turns", max_turns, 1),
+            ("inbox_limit", inbox_limit, 1),
+        ):  # fmt: skip
+            if value is not None and value < least:
+                raise UsageError(f"{what} must be at least {least}, not {value}")
+        settings = Settings(
+            workers=workers or default_workers(),
+            stop_grace=stop_grace,
+            max_turns=max_turns,
+            inbox_limit=inbox_limit,
+        )
+        self._core = Core(name, settings, on_event)
+        if store is not None:
+            self._core.journal = Journal(self._core, store)
+        self._dispatcher = Dispatcher(f"dsh-{self._core.system_id}")
+        self._supervisor = Supervisor(self._core, self._dispatcher, self._all_ended)
+        self._supervisor.launch()
+        self._agents_ended = threading.Event()
+        self._lock = threading.Lock()
+        self._shutdown: Future[Receipt] | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of this system: unique on this machine."""
+        return self._core.system_id
+
+    # -- creation ------------------------------------------------------------------------------
+
+    def create(
+        self,
+        behaviour: Any,
+        *,
+        id: str | None = None,
+        args: dict[str, Any] | None = None,
+        isolation: str = "inline",
+        restart: RestartType = "temporary",
+    ) -> AgentHandle:
+        """Create an agent that belongs to nobody but this system.
+
+        Parameters:
+            behaviour: a function ``(turn, message)``, a :class:`Behaviour` class, or a
+                reference to one: ``module:name`` or ``./file.py:name``.
+            id: its id among the live agents; by default the behaviour's name with a number.
+            args: arguments for the behaviour.
+            isolation: ``inline`` (this process), ``pool`` (a shared worker) or ``own`` (a
+                worker process of its own).
+            restart: ``transient`` or ``permanent`` start it again when its process ends under
+                it; ``temporary`` does not.
+
+        Returns:
+            The handle: ``handle.agent`` to talk to it, ``handle.dispose()`` to end it.
+
+        Raises:
+            BehaviourError, DuplicateId, SystemClosed, WorkerStartError: nothing was created.
+        """
+        self._check_fork()
+        factory = self._supervisor.factory
+        node = factory.create(factory.spec(behaviour, isolation, restart, args), id=id)
+        return self._handle(node)
+
+    def start_tree(self, spec: TreeSpec) -> list[AgentHandle]:
+        """Create the agents that a tree file declares, with their children below them.
+
+        Returns:
+            The handles of the roots, in the order of the file.
+
+        Raises:
+            BehaviourError, DuplicateId, SystemClosed, WorkerStartError: what had been created
+                stays until the system ends.
+        """
+        self._check_fork()
+        supervisor = self._supervisor
+        handles = []
+        for declared in spec.agents:
+            made = self._spec(declared)
+            node = supervisor.factory.create(made, id=declared.id)
+            handles.append(self._handle(node))
+            supervisor.start_children(node, made.children)
+        return handles
+
+    def _spec(self, declared: AgentSpec) -> Spec:
+        spec = self._supervisor.factory.spec(
+            declared.behaviour, declared.isolation, declared.restart, dict(declared.args) or None
+        )
+        spec.children = tuple((child.id, self._spec(child)) for child in declared.children)
+        return spec
+
+    def _handle(self, node: Node) -> AgentHandle:
+        supervisor = self._supervisor
+        return AgentHandle(
+            supervisor.agent(node), lambda: self._watched(supervisor.current(node), "disposed")
+        )
+
+    def prestart(self, workers: int) -> None:
+        """Start shared workers before they are needed, so that the first agents wait less."""
+        self._check_fork()
+        self._supervisor.pool.prestart(workers)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def agent(self, id: str) -> Agent:
+        """The live agent with this id.
+
+        Raises:
+            AgentGone: there is none.
+        """
+        return self._supervisor.agent(self._find(id))
+
+    def _find(self, id: str) -> Node:
+        self._check_fork()
+        node = self._core.tree.nodes.get(id)
+        if node is None:
+            raise AgentGone(f"there is no live agent {id!r} in system {self.id}")
+        return node
+
+    def tree(self) -> list[TreeNode]:
+        """A snapshot of all live agents: the roots, each with those below it."""
+        self._check_fork()
+        core = self._core
+        roots: list[TreeNode] = []
+        made: dict[int, TreeNode] = {}
+        with core.lock:
+            order = list(core.tree.roots.values())
+            for node in order:
+                if node.children:
+                    order.extend(node.children.values())
+                shown = made[node.generation] = self._shown_locked(node)
+                parent = made.get(node.parent.generation) if node.parent is not None else None
+                (roots if parent is None else parent.children).append(shown)
+        return roots
+
+    def _shown_locked(self, node: Node) -> TreeNode:
+        core = self._core
+        progress = core.progress.get(node.generation)
+        spec = core.specs.get(node.generation)
+        return TreeNode(
+            id=node.id,
+            status=self._supervisor.status_locked(node),
+            isolation=spec.isolation if spec is not None else "inline",
+            pid=node.agent.pid,
+            progress=None if progress is None else dict(zip(("done", "total", "note"), progress, strict=True)),
+            queued=node.agent.size,
+            started=core.started_at.get(node.generation, 0.0),
+        )
+
+    def receipt(self) -> Receipt:
+        """Everything that has ended so far, and who has not."""
+        core = self._core
+        with core.lock:
+            order = list(core.tree.nodes.values())
+        survivors = self._supervisor.teardown.survivors(order)
+        return Receipt(
+            tuple(core.ended), tuple(self._supervisor.pool.ended), tuple(survivors)
+        )
+
+    # -- cancel and stop -----------------------------------------------------------------------
+
+    def cancel(self, agent_id: str, *, tree: bool = True, keep_inbox: bool = False) -> None:
+        """Cancel an agent's work, and by default that of everything below it. All live on.
+
+        Raises:
+            AgentGone: there is no such live agent.
+        """
+        node = self._find(agent_id)
+        self._supervisor.cancel(node, tree=tree, keep_inbox=keep_inbox)
+
+    def stop(self, agent_id: str, *, grace: float | None = None) -> Future[Receipt]:
+        """Stop an agent and everything below it.
+
+        Parameters:
+            agent_id: the agent.
+            grace: seconds before force; None takes the system's.
+
+        Returns:
+            A future of the receipt.
+
+        Raises:
+            AgentGone: there is no such live agent.
+        """
+        return self._watched(self._find(agent_id), "user", grace)
+
+    def _watched(
+        self, node: Node, cause: Cause, grace: float | None = None
+    ) -> Future[Receipt]:
+        return self._supervisor.teardown.stop(node, cause, grace)
+
+    def shutdown(self, grace: float | None = None, *, cause: Cause = "user") -> Future[Receipt]:
+        """End the system: refuse what is new, stop every agent, end every worker.
+
+        May be called at any time and from any thread, also from a behaviour or a callback (which
+        then must not wait for it). All callers share one outcome.
+
+        Parameters:
+            grace: seconds before force; None takes the system's ``stop_grace``.
+            cause: what the agents are told.
+
+        Returns:
+            A future of the receipt of everything that this system ever ran.
+        """
+        self._check_fork()
+        with self._lock:
+            if self._shutdown is not None:
+                return self._shutdown
+            self._shutdown = Future()
+        self._supervisor.pool.refuse()
+        stop = self._supervisor.teardown.stop_all(cause, grace)
+        if not stop.order:
+            self._agents_ended.set()
+        threading.Thread(
+            target=self._close, args=(stop,), name=f"dsh-{self.id}-closer", daemon=True
+        ).start()
+        return self._shutdown
+
+    def drain(self) -> Future[Receipt]:
+        """The same as :meth:`shutdown`."""
+        return self.shutdown()
+
+    def _all_ended(self) -> None:
+        self._agents_ended.set()
+
+    def _close(self, stop: Any) -> None:
+        """The last of a system, on a thread of its own: nothing here is needed by an agent."""
+        supervisor, core = self._supervisor, self._core
+        assert self._shutdown is not None
+        stop.future.add_done_callback(lambda _: self._agents_ended.set())
+        self._agents_ended.wait()
+        if stop.timer is not None:
+            stop.timer.cancel()
+        survivors = supervisor.teardown.survivors(stop.order)
+        for worker in list(supervisor.pool.workers):
+            supervisor.pool.end(worker, "the system has ended", force=bool(survivors))
+        supervisor.pool.join(CLOSE_MARGIN)
+        supervisor.timers.close(1.0)
+        supervisor.host.close(0.0 if survivors else 1.0)
+        if core.journal is not None:
+            core.journal.store.flush(core.settings.flush_deadline)
+        self._dispatcher.shutdown(0.0 if survivors else CLOSE_MARGIN)
+        self._shutdown.try_set_result(
+            Receipt(tuple(core.ended), tuple(supervisor.pool.ended), tuple(survivors))
+        )
+
+    def kill_now(self) -> None:
+        """SIGKILL every worker and all that they started, without waiting for anything else.
+
+        The last resort of a second Ctrl-C: nothing is recorded and no hook runs.
+        """
+        self._supervisor.pool.refuse()
+        self._supervisor.pool.kill_now()
+
+    def _check_fork(self) -> None:
+        import os
+
+        if os.getpid() != self._core.pid:
+            raise ForkedSystemError(
+                "this ActorSystem belongs to the process that forked this one; make a new one here"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        turn = current_turn.get()
+        if turn is not None and turn._actor.host is self._supervisor.host:
+            raise UsageError("an agent cannot wait for the end of its own system; call shutdown()")
+        self.shutdown().result()
+
+    def __repr__(self) -> str:
+        return f"<ActorSystem {self.id}, {len(self._core.tree.nodes)} agents>"
+
+
+def agents_in(tree: Sequence[TreeNode]) -> int:
+    """How many agents a snapshot shows."""
+    return sum(1 + agents_in(node.children) for node in tree)

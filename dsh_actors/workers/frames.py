@@ -1,0 +1,42 @@
+"""The protocol between the supervisor and a worker: one table.
+
+A frame is a list whose first item is its type. Agents are named by their generation (``key``),
+which is never used again, so that a late frame cannot touch a successor. Bodies are encoded
+values, which only the agents at the ends decode. Each direction is in order; a worker's reader
+acts on CANCEL at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Supervisor to worker.
+START: Final = 1  # key, id, behaviour, args body | nil, reports turn starts
+DELIVER: Final = 2  # key, message id, kind, body, chain
+CANCEL: Final = 3  # [key, ...], cause, keep inbox
+RELEASE: Final = 4  # key
+REPLY: Final = 5  # request, ok, value
+PING: Final = 6  # number
+
+# Worker to supervisor.
+READY: Final = 20  # -
+STARTED: Final = 21  # key, has hooks
+START_FAILED: Final = 22  # key, type name, message, traceback text
+TURN_STARTED: Final = 23  # key, turn, [message id, ...]
+TURN_ENDED: Final = 24  # key, turn, reason, cause | nil, error | nil, [id, ...], [body, ...]
+DISCARDED: Final = 25  # key, cause, [message id, ...]
+RELEASED: Final = 26  # key, error message | nil
+PROGRESS: Final = 27  # key, done, total, note
+REMEMBER: Final = 28  # key, type, body
+REQUEST: Final = 29  # request, key, epoch, turn, operation, ...
+PONG: Final = 30  # number
+
+# Operations of a REQUEST, with what follows. All but SEND_* are answered by a REPLY.
+RUN: Final = 1  # behaviour, id | nil, isolation | nil, restart, args body | nil, body, chain
+SPAWN: Final = 2  # the same; the reply is [id, key, session]
+CHILD: Final = 3  # id; the reply is [id, key, session]
+SEND: Final = 4  # target id, target key, kind, body; the reply is the message id
+ASK: Final = 5  # target id, target key, kind, body, chain; the reply is the encoded answer
+CANCEL_AGENT: Final = 6  # target id, target key, tree, keep inbox
+STATUS: Final = 7  # target id, target key; the reply is the status
+WHEN_IDLE: Final = 8  # target id, target key

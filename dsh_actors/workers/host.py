@@ -1,0 +1,324 @@
+"""The worker's side: hosts agents, acts on frames, and ends with its supervisor."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.actors.dispatcher import Dispatcher
+from dsh_actors.actors.future import Future
+from dsh_actors.agents import behaviour as behaviours
+from dsh_actors.agents.actor import AgentActor
+from dsh_actors.agents.handle import Agent
+from dsh_actors.agents.host import AgentHost
+from dsh_actors.agents.job import Job, Outcome
+from dsh_actors.agents.message import Message
+from dsh_actors.agents.waiting import current_turn, wait_in_turn
+from dsh_actors.errors import (
+    AdmissionRefused,
+    AgentFailed,
+    AgentGone,
+    AgentLost,
+    AskCycle,
+    BehaviourError,
+    DshActorsError,
+    DuplicateId,
+    InboxFull,
+    SystemClosed,
+    TurnAborted,
+)
+from dsh_actors.workers import frames
+from dsh_actors.workers.link import Link, LinkClosed
+from dsh_actors.workers.process import import_parent_main
+from dsh_actors.workers.proctree import end_own_descendants
+from dsh_actors.workers.remote import pack
+
+if TYPE_CHECKING:
+    import socket
+
+    from dsh_actors.agents.message import Kind
+    from dsh_actors.agents.turn import Request, Turn, TurnError
+
+_ERRORS: dict[str, type[DshActorsError]] = {
+    kind.__name__: kind
+    for kind in (
+        AdmissionRefused, AgentGone, AgentLost, AskCycle, BehaviourError, DuplicateId, InboxFull,
+        SystemClosed,
+    )
+}  # fmt: skip
+
+
+def serve(sock: socket.socket, params: dict[str, Any]) -> None:
+    """Run a worker until its supervisor ends it or is gone. Called in the new process.
+
+    Parameters:
+        sock: the connection to the supervisor.
+        params: ``worker`` (its number), ``max_turns``, ``marker``.
+    """
+    WorkerHost(sock, params).run()
+
+
+class WorkerHost:
+    """All agents of this worker, and their way to the supervisor."""
+
+    def __init__(self, sock: socket.socket, params: dict[str, Any]) -> None:
+        name = f"dsh-worker-{params['worker']}"
+        self._marker: str = params["marker"]
+        self._dispatcher = Dispatcher(name)
+        self._host = AgentHost(self, self._dispatcher, max_turns=params["max_turns"])
+        self._agents: dict[int, AgentActor] = {}
+        # Futures of requests to the supervisor, by number.
+        self._requests: dict[int, Job | Future[Any]] = {}
+        self._number = 0
+        self._link = Link(sock, on_messages=self._on_frames, on_close=self._on_close, name=name)
+        self._acts = {
+            frames.START: self._start,
+            frames.CANCEL: self._cancel,
+            frames.RELEASE: self._release,
+            frames.REPLY: self._reply,
+            frames.PING: lambda number: self._send([frames.PONG, number]),
+        }
+        behaviours.find_main = import_parent_main
+
+    def run(self) -> None:
+        """Act on frames in this thread until the link ends; does not return."""
+        self._send([frames.READY])
+        self._link.run()
+        # Not reached: _on_close ends the process.
+
+    def _on_close(self, reason: BaseException | None) -> None:
+        """EOF, however it came: end everything that was started here, then this process."""
+        status = 0
+        if reason is not None:
+            print(f"dsh-actors worker {os.getpid()}: {reason}", file=sys.stderr)  # noqa: T201
+            status = 1
+        try:
+            end_own_descendants(self._marker)
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _send(self, frame: list[Any]) -> None:
+        try:
+            self._link.send_packed(pack(frame))
+        except LinkClosed:
+            return  # the process is about to end
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def _on_frames(self, batch: list[Any]) -> None:
+        rung: dict[int, AgentActor] = {}
+        agents, deliver, lock = self._agents, frames.DELIVER, self._host.lock
+        for frame in batch:
+            if frame[0] == deliver:
+                _, key, id, kind, body, chain = frame
+                agent = agents.get(key)
+                if agent is not None:
+                    with lock:
+                        agent.inbox.put(Message(id, kind, body, None, tuple(chain)))
+                    rung[key] = agent
+            else:
+                self._acts[frame[0]](*frame[1:])
+        for agent in rung.values():
+            agent.ring()
+
+    def _start(
+        self, key: int, name: str, target: str, args: bytes | None, reports: bool
+    ) -> None:
+        decoded = codec.decode(args) if args is not None else None
+        agent = self._agents[key] = self._host.start(name, key, target, decoded)
+        agent.reports = reports
+        agent.ring()
+
+    def _cancel(self, keys: list[int], cause: Any, keep_inbox: bool) -> None:
+        callbacks = []
+        discarded = []
+        with self._host.lock:
+            for key in keys:
+                agent = self._agents.get(key)
+                if agent is not None:
+                    dropped, due = agent.cut(cause, keep_inbox)
+                    callbacks.extend(due)
+                    if dropped:
+                        discarded.append([frames.DISCARDED, key, cause, [m.id for m in dropped]])
+        for callback in callbacks:
+            callback()
+        for frame in discarded:
+            self._send(frame)
+
+    def _release(self, key: int) -> None:
+        agent = self._agents.pop(key, None)
+        if agent is not None and agent.release():
+            self.released(agent, None)
+
+    def _reply(self, number: int, ok: bool, value: Any) -> None:
+        waiting = self._requests.pop(number, None)
+        if isinstance(waiting, Job):
+            waiting._future.try_set_result(_outcome(value))
+        elif waiting is not None:
+            if ok:
+                waiting.try_set_result(value)
+            else:
+                waiting.try_set_error(_error(value))
+
+    # -- what agents tell: HostPort ------------------------------------------------------------
+
+    def turn_started(self, agent: AgentActor, turn: Turn) -> None:
+        """Tell which messages were claimed, if that is of interest."""
+        if not agent.reports:
+            return
+        self._send([frames.TURN_STARTED, agent.key, turn.number, [m.id for m in turn._batch]])
+
+    def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
+        """Nothing to do here: the frame goes out when the agent is free."""
+
+    def turn_ended(self, agent: AgentActor, turn: Turn) -> None:
+        """Report the turn, with one result for each message."""
+        self._send(
+            [
+                frames.TURN_ENDED, agent.key, turn.number, turn._reason, turn._cause, turn._error,
+                [m.id for m in turn._batch], turn._results,
+            ]
+        )  # fmt: skip
+
+    def started(self, agent: AgentActor, error: TurnError | None) -> None:
+        """Report the start."""
+        if error is None:
+            self._send([frames.STARTED, agent.key, agent.instance is not None])
+        else:
+            self._send([frames.START_FAILED, agent.key, *error])
+
+    def released(self, agent: AgentActor, error: TurnError | None) -> None:
+        """Report the release."""
+        agent.retire()
+        self._send(
+            [frames.RELEASED, agent.key, None if error is None else f"{error[0]}: {error[1]}"]
+        )
+
+    def progress(self, turn: Turn, done: int | None, total: int | None, note: str | None) -> None:
+        """Pass it on."""
+        self._send([frames.PROGRESS, turn._actor.key, done, total, note])
+
+    def remember(self, turn: Turn, type: str, body: bytes) -> None:
+        """Pass it on."""
+        self._send([frames.REMEMBER, turn._actor.key, type, body])
+
+    # -- what agents ask -----------------------------------------------------------------------
+
+    def run(self, turn: Turn, request: Request, body: bytes) -> Job:
+        """Start a one-shot child, wherever the supervisor places it."""
+        name = behaviours.reference(request.behaviour)
+        job = Job(request.id or name.rpartition(":")[2], name)
+        self._ask_supervisor(turn, job, frames.RUN, *self._child(turn, name, request, body))
+        return job
+
+    def spawn(self, turn: Turn, request: Request, body: bytes) -> Agent:
+        """Start a continuable child and wait for its acceptance."""
+        name = behaviours.reference(request.behaviour)
+        return self._agent(
+            self._request(turn, frames.SPAWN, *self._child(turn, name, request, body))
+        )
+
+    def child(self, turn: Turn, id: str) -> Agent:
+        """Find a live child."""
+        return self._agent(self._request(turn, frames.CHILD, id))
+
+    def _child(self, turn: Turn, name: str, request: Request, body: bytes) -> tuple[Any, ...]:
+        args = codec.encode(request.args) if request.args else None
+        return (
+            name, request.id, request.isolation, request.restart, args, body, _chain(turn),
+        )  # fmt: skip
+
+    def _agent(self, found: Any) -> Agent:
+        id, key, session = found
+        return Agent(self, (id, key), id, session)
+
+    def _request(self, turn: Turn | None, operation: int, *rest: Any) -> Any:
+        """Ask the supervisor and wait for the answer, which it gives without waiting itself."""
+        future: Future[Any] = Future()
+        self._ask_supervisor(turn, future, operation, *rest)
+        if turn is not None and not turn._is_async:
+            return wait_in_turn(future, None)
+        return future.result(30.0)
+
+    def _ask_supervisor(
+        self, turn: Turn | None, waiting: Job | Future[Any], operation: int, *rest: Any
+    ) -> None:
+        with self._host.lock:
+            self._number += 1
+            number = self._number
+            self._requests[number] = waiting
+            actor = turn._actor if turn is not None else None
+            # The epoch is read in the same section that registers the request: a cancel that
+            # comes later makes the request stale at the supervisor.
+            head = (
+                (actor.key, actor.epoch, turn.number)
+                if actor is not None and turn is not None
+                else (0, 0, 0)
+            )
+        if turn is not None:
+            turn.check()
+        self._send([frames.REQUEST, number, *head, operation, *rest])
+
+    # -- how agents reach others: Post ---------------------------------------------------------
+
+    def send(self, target: Any, kind: Kind, body: bytes) -> int:
+        """Deliver through the supervisor."""
+        id: int = self._request(current_turn.get(), frames.SEND, *target, kind, body)
+        return id
+
+    def ask(self, target: Any, kind: Kind, body: bytes) -> Future[Any]:
+        """Deliver through the supervisor, with a reply."""
+        turn = current_turn.get()
+        encoded: Future[Any] = Future()
+        chain = _chain(turn) if turn is not None else ()
+        self._ask_supervisor(turn, encoded, frames.ASK, *target, kind, body, chain)
+        reply: Future[Any] = Future()
+
+        def settle(future: Future[Any]) -> None:
+            error = future.exception(0)
+            if error is not None:
+                reply.try_set_error(error)
+            else:
+                reply.try_set_result(codec.decode(future.result(0)))
+
+        encoded.add_done_callback(settle)
+        return reply
+
+    def cancel(self, target: Any, *, tree: bool, keep_inbox: bool) -> None:
+        """Cancel through the supervisor."""
+        self._request(current_turn.get(), frames.CANCEL_AGENT, *target, tree, keep_inbox)
+
+    def status(self, target: Any) -> str:
+        """Ask the supervisor for the status."""
+        status: str = self._request(current_turn.get(), frames.STATUS, *target)
+        return status
+
+    def when_idle(self, target: Any) -> Future[None]:
+        """Ask the supervisor to tell."""
+        future: Future[None] = Future()
+        self._ask_supervisor(current_turn.get(), future, frames.WHEN_IDLE, *target)
+        return future
+
+
+def _chain(turn: Turn) -> tuple[str, ...]:
+    message = turn._message
+    return (*(message.chain if message is not None else ()), turn.agent_id)
+
+
+def _outcome(value: list[Any]) -> Outcome:
+    kind, body, error_type, error, traceback = value
+    return Outcome(
+        kind, codec.decode(body) if body is not None else None, error_type, error, traceback or ""
+    )
+
+
+def _error(value: list[Any]) -> BaseException:
+    name, message, extra = value
+    if name == "AgentFailed":
+        return AgentFailed(*extra)
+    if name == "TurnAborted":
+        return TurnAborted(extra[0], message)
+    return _ERRORS.get(name, DshActorsError)(message)

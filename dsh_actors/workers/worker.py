@@ -1,0 +1,94 @@
+"""One worker process, as the supervisor holds it."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dsh_actors.workers.link import Link, LinkClosed
+from dsh_actors.workers.process import start_worker
+from dsh_actors.workers.remote import RemoteAgent, pack
+
+if TYPE_CHECKING:
+    from dsh_actors.workers.process import WorkerProcess
+
+TARGET = "dsh_actors.workers.host:serve"
+
+
+class WorkerEvents(Protocol):
+    """Who is told what a worker says. Called on its reader thread."""
+
+    def frames(self, worker: Worker, batch: list[Any]) -> None:
+        """Frames have arrived, in order."""
+
+    def gone(self, worker: Worker, reason: BaseException | None) -> None:
+        """The worker's link has ended, after its last frame."""
+
+
+class Worker:
+    """A worker process with its link and the agents in it.
+
+    Parameters:
+        number: counts the workers of a system from 1.
+        own: whether it belongs to one agent and ends with it.
+    """
+
+    def __init__(self, number: int, name: str, own: bool) -> None:
+        self.number = number
+        self.name = name
+        self.own = own
+        # By key. Guarded by the lock of the tree.
+        self.seats: dict[int, RemoteAgent] = {}
+        self.process: WorkerProcess | None = None
+        self.pid = 0
+        self.ready = False
+        # Set before it is ended on purpose, so that its end is no surprise.
+        self.ending: str | None = None
+        self.dead = False
+        self._link: Link | None = None
+        self._lock = allocate_lock()
+
+    def start(self, events: WorkerEvents, marker: str, params: dict[str, Any]) -> None:
+        """Start the process and its link. Frames may be queued at once.
+
+        Raises:
+            WorkerStartError: the process cannot be started.
+        """
+        process = start_worker(TARGET, params, name=self.name, marker=marker)
+        self.process = process
+        self.pid = process.pid
+        self._link = Link(
+            process.sock,
+            on_messages=lambda batch: events.frames(self, batch),
+            on_close=lambda reason: events.gone(self, reason),
+            name=self.name,
+        )
+        self._link.start()
+
+    def queue(self, frame: list[Any]) -> None:
+        """Queue a frame in order. Cheap; :meth:`flush` sends it. Lost if the worker is gone."""
+        link = self._link
+        if link is None or link.closed:
+            return
+        try:
+            link.queue_packed(pack(frame))
+        except LinkClosed:
+            return  # its end is reported by the reader, and settles what was queued
+
+    def flush(self) -> None:
+        """Send what is queued. Never blocks."""
+        link = self._link
+        if link is not None:
+            link.flush()
+
+    def close_link(self, flush_timeout: float = 0.0) -> None:
+        """Close the link: the worker sees EOF, and ends what it has started and itself."""
+        if self._link is not None:
+            self._link.close(flush_timeout=flush_timeout)
+
+    def join_link(self, timeout: float) -> bool:
+        """Wait for the threads of the link, for at most so many seconds."""
+        return self._link is None or self._link.join(timeout)
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.name} pid {self.pid}>"
