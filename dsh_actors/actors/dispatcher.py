@@ -30,6 +30,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from dsh_actors.actors import fork
+from dsh_actors.actors.bell import close_descriptors, open_descriptors
 from dsh_actors.actors.registry import live_actors
 from dsh_actors.errors import ForkedSystemError, SystemClosed, UsageError
 
@@ -284,6 +285,8 @@ class Dispatcher:
             self._bell.release()
 
     def _start_thread(self) -> None:
+        if not self._count:
+            open_descriptors(self)
         self._count += 1
         worker = Worker(self, f"{self.name}-{self._count}")
         self._threads[worker] = None
@@ -414,6 +417,7 @@ class Dispatcher:
             if self._watching.acquire(False):
                 self._bell.release()
             self._watchdog.join(remaining())
+        close_descriptors(self)
         return complete
 
     def check_open(self) -> None:

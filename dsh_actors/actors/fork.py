@@ -7,15 +7,19 @@ whatever waits for them waits forever. The child drops them, and says so when th
 from __future__ import annotations
 
 import os
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["generation", "in_child"]
+__all__ = ["first_serial", "in_child", "next_serial"]
 
-generation = 0
-"""How many forks lie between this process and the first one that loaded this module."""
+next_serial = count(1).__next__
+"""Gives numbers that rise with time, also from a parent to its child."""
+
+first_serial = 0
+"""A smaller serial is one that was given before this process was forked."""
 
 _hooks: list[Callable[[], None]] = []
 
@@ -34,8 +38,8 @@ def in_child(hook: Callable[[], None]) -> Callable[[], None]:
 
 
 def _after_fork() -> None:
-    global generation
-    generation += 1
+    global first_serial
+    first_serial = next_serial()
     for hook in _hooks:
         hook()
 

@@ -14,13 +14,15 @@ import queue
 import sys
 import threading
 import time
-from _thread import LockType, allocate_lock
+from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import pykka
 
 from dsh_actors.actors import fork
+from dsh_actors.actors.bell import LockBell, best_bell
 from dsh_actors.actors.dispatcher import current_worker
+from dsh_actors.actors.fork import next_serial
 from dsh_actors.errors import ForkedSystemError, UsageError
 
 if TYPE_CHECKING:
@@ -71,16 +73,16 @@ class Future(pykka.Future[T]):
     _content: Any
     # Moves under the shared lock only, and never away from _VALUE or _ERROR.
     _state: int
-    # Locks of blocked threads (mapped to None) and keys of callbacks, in order of arrival.
+    # Bells of blocked threads (mapped to None) and keys of callbacks, in order of arrival.
     _waiters: dict[Any, Callback | None] | None
-    # The process that can still set it; see the module fork.
+    # Its place in the order of all futures and waits; see the modules fork and bell.
     _born: int
 
     def __init__(self) -> None:
         self._state = _PENDING
         self._content = None
         self._waiters = None
-        self._born = fork.generation
+        self._born = next_serial()
 
     def __repr__(self) -> str:
         state = ("pending", "value", "error", "derived")[self._state]
@@ -184,7 +186,7 @@ class Future(pykka.Future[T]):
         interrupt: KeyboardInterrupt | None = None
         for key, callback in waiters.items():
             if callback is None:
-                key.release()
+                key.ring()
                 continue
             try:
                 self._call(callback)
@@ -319,7 +321,7 @@ class Future(pykka.Future[T]):
         """After a failed hook: callbacks stay, blocked threads look again and one runs it."""
         for key, callback in waiters.items():
             if callback is None:
-                key.release()
+                key.ring()
             elif not self._add_waiter(key, callback):
                 self._call(callback)
 
@@ -327,30 +329,28 @@ class Future(pykka.Future[T]):
         """Sleep until told to look again; False if ``remaining`` seconds passed before."""
         if remaining is not None and remaining <= 0:
             return False
-        if self._born != fork.generation:
-            msg = "this future belongs to the process that forked this one, and is never set here"
-            raise ForkedSystemError(msg)
-        bell = allocate_lock()
-        bell.acquire()
-        if not self._add_waiter(bell, None):
-            return True
+        if self._born < fork.first_serial:
+            raise _forked()
         worker = current_worker()
+        bell = LockBell() if worker is not None else best_bell(self._born)
+        if not self._add_waiter(bell, None):
+            bell.close()
+            return True
+        rung = False
         try:
             if worker is None:
-                return self._sleep(bell, remaining)
-            worker.begin_wait()
-            try:
-                return self._sleep(bell, remaining)
-            finally:
-                worker.end_wait()
+                rung = bell.wait(remaining)
+            else:
+                worker.begin_wait()
+                try:
+                    rung = bell.wait(remaining)
+                finally:
+                    worker.end_wait()
         finally:
-            self._remove_waiter(bell)
-
-    @staticmethod
-    def _sleep(bell: LockType, remaining: float | None) -> bool:
-        if remaining is None:
-            return bell.acquire()
-        return bell.acquire(timeout=min(remaining, threading.TIMEOUT_MAX))
+            # One that is being rung right now is not given back: it goes with its ringer.
+            if rung or self._remove_waiter(bell):
+                bell.close()
+        return rung
 
     def _add_waiter(self, key: Any, callback: Callback | None) -> bool:
         """Register for the end of the future; False if there is nothing to wait for."""
@@ -365,10 +365,11 @@ class Future(pykka.Future[T]):
             self._waiters[key] = callback
         return True
 
-    def _remove_waiter(self, key: Any) -> None:
+    def _remove_waiter(self, key: Any) -> bool:
         with _shared:
-            if self._waiters is not None and key in self._waiters:
+            if there := self._waiters is not None and key in self._waiters:
                 del self._waiters[key]
+        return there
 
     # Telling
 
@@ -438,9 +439,8 @@ class Future(pykka.Future[T]):
                 if not loop.is_closed():
                     raise  # a closed loop has nobody left who waits
 
-        if self._born != fork.generation:
-            msg = "this future belongs to the process that forked this one, and is never set here"
-            raise ForkedSystemError(msg)
+        if self._born < fork.first_serial:
+            raise _forked()
         if self._add_waiter(waiter, wake):
             if self._state == _HOOK:
                 self._pull()
@@ -486,3 +486,9 @@ class Future(pykka.Future[T]):
         return self._derive(
             lambda timeout: functools.reduce(func, self.get(timeout=timeout), *args)
         )
+
+
+def _forked() -> ForkedSystemError:
+    return ForkedSystemError(
+        "this future belongs to the process that forked this one, and is never set here"
+    )
