@@ -19,6 +19,7 @@ from dsh_actors.errors import DshActorsError, ForkedSystemError, StoreError
 from dsh_actors.sessions.events import ACTIVE
 from dsh_actors.sessions.forks import watch_forks
 from dsh_actors.sessions.ops import Create, Log, RefusedError, SetStatus, StoreBusyError, log_of
+from dsh_actors.sessions.retry import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,12 +38,6 @@ MAX_GROUP = 16_384
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 """The largest event that is taken. What is refused at once cannot spoil a group later."""
 
-MIN_RETRY, MAX_RETRY = 0.05, 5.0
-"""Seconds between attempts to write a group that failed."""
-
-BUSY_PATIENCE = 5.0
-"""Seconds for which a locked store counts as slow and not as failed."""
-
 
 class GroupCommitStore:
     """The writing half of a store. A subclass says how a group is committed.
@@ -55,7 +50,7 @@ class GroupCommitStore:
 
     def __init__(self, name: str, *, flush_interval: float = 0.0) -> None:
         self._name = name
-        self._interval = flush_interval
+        self._attempts = Attempts(flush_interval)
         self._logs: dict[str, Log] = {}
         self._queue: Ops = []  # accepted, not yet in a group
         self._group: Ops = []  # what the writer is committing, or could not
@@ -66,12 +61,6 @@ class GroupCommitStore:
         self._settled = 0  # operations confirmed or given up, and their callbacks have run
         self._lost = 0  # operations given up
         self._forgotten = 0  # how often logs were dropped from memory; see _attach
-        self._attempt = 0  # number of the newest attempt to commit
-        self._failed_attempt = 0  # number of the newest one that failed
-        self._failure: StoreError | None = None  # of the group in hand; None if all is well
-        self._failing_since = 0.0
-        self._retry_delay = MIN_RETRY
-        self._last_attempt = float("-inf")
         self._parked = False  # the writer waits and must be woken
         self._urgent = False  # somebody waits in flush
         self._closing = False
@@ -107,7 +96,7 @@ class GroupCommitStore:
     @property
     def failure(self) -> StoreError | None:
         """Why the newest attempt to write failed, or None if it did not."""
-        return self._failure
+        return self._attempts.failure
 
     @property
     def pending(self) -> int:
@@ -227,9 +216,9 @@ class GroupCommitStore:
         deadline = None if timeout is None else monotonic() + timeout
         with self._lock:
             self._check_fork()
-            target, attempt, lost = self._accepted, self._attempt, self._lost
+            target, attempt, lost = self._accepted, self._attempts.number, self._lost
             while self._settled < target:
-                if self._failed_attempt > attempt or self._ended:
+                if self._attempts.failed > attempt or self._ended:
                     return False
                 self._urgent = True
                 self._unpark()
@@ -350,7 +339,7 @@ class GroupCommitStore:
             elif room > 0:
                 self._group += self._queue[:room]
                 del self._queue[:room]
-            self._attempt += 1
+            self._attempts.number += 1
             self._urgent = False
             self._begun_closing = self._closing
             return True
@@ -359,13 +348,9 @@ class GroupCommitStore:
         """Seconds until the next attempt; None for as long as nothing happens. With the lock."""
         if not self._group and not self._queue:
             return None
-        if self._failure is None:
-            hurry = not self._interval or self._urgent or self._closing
-            return 0.0 if hurry else self._last_attempt + self._interval - monotonic()
-        if self._urgent or (self._closing and not isinstance(self._failure, StoreBusyError)):
-            return 0.0
-        soon = bool(self._queue) or self._closing or isinstance(self._failure, StoreBusyError)
-        return self._last_attempt + (MIN_RETRY if soon else self._retry_delay) - monotonic()
+        return self._attempts.wait(
+            monotonic(), urgent=self._urgent, closing=self._closing, more=bool(self._queue)
+        )
 
     def _try_commit(self) -> StoreError | None:
         """Commit the group in hand, without what has to be refused."""
@@ -382,25 +367,14 @@ class GroupCommitStore:
                 wrapped.__cause__ = error
                 return self._note_failure(wrapped)
             break
-        if self._failure is not None:
-            self._failure = None
-            self._retry_delay = MIN_RETRY
-        self._last_attempt = monotonic()
+        self._attempts.succeed(monotonic())
         return None
 
     def _note_failure(self, error: StoreError) -> StoreError:
-        now = monotonic()
         with self._lock:
-            first = self._failure is None
-            if first:
-                self._failing_since = now
-            self._failure = error
-            self._last_attempt = now
-            self._retry_delay = min(MAX_RETRY, self._retry_delay * 2)
-            if not isinstance(error, StoreBusyError) or now - self._failing_since > BUSY_PATIENCE:
-                self._failed_attempt = self._attempt
-                self._done.notify_all()
-        if first and not isinstance(error, StoreBusyError):
+            news = self._attempts.fail(error, monotonic())
+            self._done.notify_all()
+        if news:
             report(self._name, "the write is kept and will be tried again", error)
         return error
 

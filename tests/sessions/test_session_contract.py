@@ -59,14 +59,29 @@ def test_history_is_never_changed(store: Store) -> None:
 
 
 @pytest.mark.behaviour(101)
-def test_nothing_is_visible_before_its_commit(store: Store) -> None:
-    """A callback runs after its own commit and before the next one."""
-    seen: list[list[str]] = []
-    header = make_header()
-    assert store.list() == []
-    store.create(header, on_commit=lambda error: seen.append([i.id for i in store.list()]))
+def test_a_session_is_visible_from_its_commit_on(store: Store) -> None:
+    """A callback holds the writer, so that what it creates is accepted and not yet committed."""
+    seen: dict[str, list[str]] = {}
+    first, second = make_header(created=1.0), make_header(created=2.0)
+
+    def listed() -> list[str]:
+        return [info.id for info in store.list()]
+
+    def first_committed(error: BaseException | None) -> None:
+        seen["first committed"] = listed()
+        store.create(second, on_commit=lambda error: seen.update(second_committed=listed()))
+        seen["second accepted"] = listed()
+
+    seen["first prepared"] = listed()
+    store.create(first, on_commit=first_committed)
     assert store.flush(10)
-    assert seen == [[header.id]]
+    assert store.flush(10)
+    assert seen == {
+        "first prepared": [],
+        "first committed": [first.id],
+        "second accepted": [first.id],
+        "second_committed": [second.id, first.id],
+    }
 
 
 @pytest.mark.behaviour(104)
@@ -178,6 +193,7 @@ def test_an_ended_session_is_forgotten_in_memory_and_can_go_on(store: Store) -> 
     assert (info.status, info.ended, info.events) == ("active", None, 2)
 
 
+@pytest.mark.behaviour(99)
 def test_a_second_session_of_the_same_id_is_refused(store: Store) -> None:
     header = make_header()
     store.create(header)
