@@ -13,7 +13,7 @@ import dsh_actors as dsh
 from dsh_actors.agents.behaviour import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     Child = Callable[["StandInTurn", dict[str, Any]], dsh.Outcome]
