@@ -1,0 +1,1 @@
+"""Scripts that measure this library beside its peers and the raw limits."""

@@ -1,0 +1,1 @@
+"""What others do, and what the machine can do at best."""
