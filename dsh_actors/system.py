@@ -235,7 +235,9 @@ class ActorSystem:
             status=self._supervisor.status_locked(node),
             isolation=spec.isolation if spec is not None else "inline",
             pid=node.agent.pid,
-            progress=None if progress is None else dict(zip(("done", "total", "note"), progress, strict=True)),
+            progress=None
+            if progress is None
+            else dict(zip(("done", "total", "note"), progress, strict=True)),
             queued=node.agent.size,
             started=core.started_at.get(node.generation, 0.0),
         )
@@ -246,9 +248,7 @@ class ActorSystem:
         with core.lock:
             order = list(core.tree.nodes.values())
         survivors = self._supervisor.teardown.survivors(order)
-        return Receipt(
-            tuple(core.ended), tuple(self._supervisor.pool.ended), tuple(survivors)
-        )
+        return Receipt(tuple(core.ended), tuple(self._supervisor.pool.ended), tuple(survivors))
 
     # -- cancel and stop -----------------------------------------------------------------------
 
@@ -276,9 +276,7 @@ class ActorSystem:
         """
         return self._watched(self._find(agent_id), "user", grace)
 
-    def _watched(
-        self, node: Node, cause: Cause, grace: float | None = None
-    ) -> Future[Receipt]:
+    def _watched(self, node: Node, cause: Cause, grace: float | None = None) -> Future[Receipt]:
         return self._supervisor.teardown.stop(node, cause, grace)
 
     def shutdown(self, grace: float | None = None, *, cause: Cause = "user") -> Future[Receipt]:

@@ -171,9 +171,7 @@ class AgentActor(PooledActor):
         for message in turn._batch:
             turn._message = message
             turn.check()
-            turn._results.append(
-                self._encoded(await self.call(turn, codec.decode(message.body)))
-            )
+            turn._results.append(self._encoded(await self.call(turn, codec.decode(message.body))))
             if self.inbox.steering:
                 self._take_steering(turn)
 

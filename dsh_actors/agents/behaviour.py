@@ -11,11 +11,10 @@ import importlib
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dsh_actors.errors import BehaviourError, DshActorsError
-
-from collections.abc import Callable
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -11,8 +11,8 @@ from dsh_actors.agents.loop import LoopThread
 from dsh_actors.agents.permits import Permits
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from _thread import LockType
+    from collections.abc import Coroutine
 
     from dsh_actors.actors.dispatcher import Dispatcher
     from dsh_actors.agents.handle import Agent
@@ -69,7 +69,12 @@ class AgentHost:
     """
 
     def __init__(
-        self, port: HostPort, dispatcher: Dispatcher, lock: LockType | None = None, *, max_turns: int
+        self,
+        port: HostPort,
+        dispatcher: Dispatcher,
+        lock: LockType | None = None,
+        *,
+        max_turns: int,
     ) -> None:
         self.port = port
         self.dispatcher = dispatcher

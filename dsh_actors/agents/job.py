@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsh_actors.actors.future import Future
@@ -10,7 +11,7 @@ from dsh_actors.agents.waiting import wait_in_turn
 from dsh_actors.errors import AgentFailed, AgentLost, TurnAborted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 
     from dsh_actors.lifecycle.causes import Outcome as OutcomeKind
 
@@ -116,7 +117,7 @@ class as_settled:  # noqa: N801 - used like a function, as asyncio.as_completed 
             next(slots).set(None)
 
         for job in self._jobs:
-            job._future.add_done_callback(lambda _, job=job: arrived(job))
+            job._future.add_done_callback(partial(_then, arrived, job))
         for each in pending:
             wait_in_turn(each, None)
             yield settled.get()
@@ -127,11 +128,14 @@ class as_settled:  # noqa: N801 - used like a function, as asyncio.as_completed 
         loop = asyncio.get_running_loop()
         settled: asyncio.Queue[Job] = asyncio.Queue()
         for job in self._jobs:
-            job._future.add_done_callback(
-                lambda _, job=job: _call_on(loop, settled.put_nowait, job)
-            )
+            job._future.add_done_callback(partial(_then, _call_on, loop, settled.put_nowait, job))
         for _ in self._jobs:
             yield await settled.get()
+
+
+def _then(function: Callable[..., None], *args: Any) -> None:
+    """Call a function as a done-callback, without the future that comes last."""
+    function(*args[:-1])
 
 
 def _call_on(loop: Any, function: Any, *args: Any) -> None:

@@ -47,7 +47,9 @@ class LoopThread:
         import asyncio  # slow to import, and plain behaviours never need it
 
         loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(loop,), name=self._name, daemon=True
+        )
         self._thread.start()
         return loop
 

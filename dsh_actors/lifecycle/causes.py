@@ -15,9 +15,7 @@ or a cancel ended work that was running or accepted. ``failed``: its behaviour r
 ``lost``: its worker process ended under it.
 """
 
-TurnReason: TypeAlias = Literal[
-    "completed", "aborted", "blocked", "error", "limit", "interrupted"
-]
+TurnReason: TypeAlias = Literal["completed", "aborted", "blocked", "error", "limit", "interrupted"]
 """Why a turn ended, as written in ``turn/end``."""
 
 CAUSES: Final[frozenset[str]] = frozenset(

@@ -34,10 +34,10 @@ class Node:
         "generation",
         "id",
         "mark",
-        "restarting",
         "one_shot",
         "outcome",
         "parent",
+        "restarting",
         "turn",
     )
 

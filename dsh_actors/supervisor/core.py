@@ -115,11 +115,7 @@ class Core:
 
     def reports(self, spec: Spec) -> bool:
         """Whether workers have to say what each turn of such an agent begins with."""
-        return (
-            self.journal is not None
-            or self.observer is not None
-            or spec.restart != "temporary"
-        )
+        return self.journal is not None or self.observer is not None or spec.restart != "temporary"
 
     def emit_turn_start(self, agent: str, turn: int) -> None:
         """Tell the observer that a turn has begun."""
@@ -141,4 +137,4 @@ class Core:
         for table in (
             self.specs, self.runs, self.progress, self.uncommitted, self.started_at, self.sessions,
         ):  # fmt: skip
-            table.pop(generation, None)  # type: ignore[attr-defined]
+            table.pop(generation, None)

@@ -34,9 +34,7 @@ RESTARTS = ("permanent", "transient", "temporary")
 class Factory:
     """Makes agents. From any thread."""
 
-    def __init__(
-        self, core: Core, host: AgentHost, pool: WorkerPool, delivery: Delivery
-    ) -> None:
+    def __init__(self, core: Core, host: AgentHost, pool: WorkerPool, delivery: Delivery) -> None:
         self._core = core
         self._host = host
         self._pool = pool

@@ -88,7 +88,9 @@ class Journal:
                 raise StoreError(f"agent {node.id!r} has no session; the event {type} is lost")
             self.store.append(session, type, data, on_commit=on_commit)
         except StoreError as error:
-            self._core.log.error("an event was not stored", agent=node.id, event_type=type, error=str(error))
+            self._core.log.error(
+                "an event was not stored", agent=node.id, event_type=type, error=str(error)
+            )
             if on_commit is not None:
                 on_commit(error)
 

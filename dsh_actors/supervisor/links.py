@@ -91,15 +91,13 @@ class Links:
             # It lives on without a link, or is just ending: it is of no use any more.
             how = f"its link to worker {worker.pid} broke ({reason or 'closed'})"
         else:
-            how = f"its worker process {worker.pid} {process.describe_exit()}"
+            how = f"its worker process {worker.pid} {_ended(process.describe_exit())}"
         if not worker.ready and worker.ending is None:
-            text = process.startup_stderr().strip()
-            how += f" before it was ready{': ' + text.splitlines()[-1] if text else ''}"
+            how = str(process.start_error())
         if worker.ending is not None:
-            how += f" ({worker.ending})"
+            how += f": {worker.ending}"
         self._core.emit("worker/ended", pid=worker.pid, how=how, expected=worker.ending is not None)
         self._supervisor.post(self._supervisor.teardown.worker_gone, worker, how)
-        self._supervisor.pool.sweep(worker)
 
     # -- what a worker tells -------------------------------------------------------------------
 
@@ -185,7 +183,14 @@ class Links:
     # -- what a worker asks --------------------------------------------------------------------
 
     def _request(
-        self, worker: Worker, number: int, key: int, epoch: int, turn: int, operation: int, *rest: Any
+        self,
+        worker: Worker,
+        number: int,
+        key: int,
+        epoch: int,
+        turn: int,
+        operation: int,
+        *rest: Any,
     ) -> None:
         seat = worker.seats.get(key)
         try:
@@ -218,9 +223,7 @@ class Links:
         chain: list[str],
     ) -> None:  # fmt: skip
         request = Request(behaviour, id, isolation, restart, _decoded(args))
-        node = self._supervisor.factory.spawn(
-            seat.node, request, body, lambda: seat.epoch == epoch
-        )
+        node = self._supervisor.factory.spawn(seat.node, request, body, lambda: seat.epoch == epoch)
         _reply(worker, number, True, self._address(node))
 
     def _child(self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str) -> None:
@@ -296,6 +299,10 @@ class Links:
         self._supervisor.when_idle(node).add_done_callback(
             lambda _: _reply(worker, number, True, None)
         )
+
+
+def _ended(how: str) -> str:
+    return f"was {how}" if how.startswith("killed") else how
 
 
 def _decoded(args: bytes | None) -> dict[str, Any] | None:

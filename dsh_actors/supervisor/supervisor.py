@@ -57,9 +57,7 @@ class Supervisor(PooledActor):
         self.delivery = Delivery(core)
         self.turns = Turns(core, self)
         self.teardown = Teardown(core, self)
-        self.host = AgentHost(
-            self.turns, dispatcher, core.lock, max_turns=core.settings.max_turns
-        )
+        self.host = AgentHost(self.turns, dispatcher, core.lock, max_turns=core.settings.max_turns)
         params = {"max_turns": core.settings.max_turns}
         self.pool = WorkerPool(core.settings.workers, core.system_id, Links(core, self), params)
         self.factory = Factory(core, self.host, self.pool, self.delivery)

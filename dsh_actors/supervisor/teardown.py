@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
-from dsh_actors.errors import AgentLost
+from dsh_actors.errors import AgentLost, TurnAborted
 from dsh_actors.lifecycle.causes import EMITTED
 from dsh_actors.lifecycle.disposal import FLUSHED, HANDLE, IDLE, Disposals
 from dsh_actors.lifecycle.supervision import Intensity, wants_restart
@@ -351,6 +351,14 @@ class Teardown:
             if node.disposal is None and node.closing is None:
                 self.stop(node, "disposed")
             self.disposals.event(node, IDLE)
+        # Nobody is called ended, nor started again, before the process and all that it had
+        # started have been confirmed gone.
+        self._supervisor.pool.sweep(
+            worker, then=lambda: self._supervisor.post(self._swept, [seat.node for seat in seats])
+        )
+
+    def _swept(self, nodes: list[Node]) -> None:
+        for node in nodes:
             self.disposals.event(node, HANDLE)
 
     def _keep_for_restart(self, node: Node, messages: list[Message], how: str) -> None:
@@ -366,7 +374,12 @@ class Teardown:
         for message in messages:
             if keep and message.id not in begun:
                 node.agent.kept.append(message)
-            elif message.reply is not None:
+            elif message.reply is None:
+                continue
+            elif node.outcome == "aborted":
+                text = f"agent {node.id!r} was stopped: {how}"
+                message.reply.fail(TurnAborted(node.closing or "disposed", text))
+            else:
                 message.reply.fail(AgentLost(f"agent {node.id!r} was lost: {how}"))
 
     # -- DisposalPort --------------------------------------------------------------------------
@@ -413,8 +426,8 @@ class Teardown:
     def dispose_handle(self, node: Node) -> bool:
         """Release the agent: at once, or by the event HANDLE."""
         agent = node.agent
-        if not agent.release():
-            return False
+        if not agent.release() or agent.lost:
+            return False  # a lost one is released when its process is confirmed gone
         if isinstance(agent, RemoteAgent) and agent.worker.own:
             self._handle_done(node)
             return False

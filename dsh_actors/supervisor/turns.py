@@ -145,9 +145,7 @@ class Turns:
         """Keep it for who looks, and tell who watches."""
         self.progressed(turn._actor.key, done, total, note)
 
-    def progressed(
-        self, node: Node, done: int | None, total: int | None, note: str | None
-    ) -> None:
+    def progressed(self, node: Node, done: int | None, total: int | None, note: str | None) -> None:
         """The same, for an agent anywhere."""
         core = self._core
         core.progress[node.generation] = (done, total, note)

@@ -37,6 +37,7 @@ from dsh_actors.workers.remote import pack
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from dsh_actors.agents.message import Kind
     from dsh_actors.agents.turn import Request, Turn, TurnError
@@ -57,7 +58,7 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
         sock: the connection to the supervisor.
         params: ``worker`` (its number), ``max_turns``, ``marker``.
     """
-    WorkerHost(sock, params).run()
+    WorkerHost(sock, params).serve()
 
 
 class WorkerHost:
@@ -73,7 +74,7 @@ class WorkerHost:
         self._requests: dict[int, Job | Future[Any]] = {}
         self._number = 0
         self._link = Link(sock, on_messages=self._on_frames, on_close=self._on_close, name=name)
-        self._acts = {
+        self._acts: dict[int, Callable[..., None]] = {
             frames.START: self._start,
             frames.CANCEL: self._cancel,
             frames.RELEASE: self._release,
@@ -82,7 +83,7 @@ class WorkerHost:
         }
         behaviours.find_main = import_parent_main
 
-    def run(self) -> None:
+    def serve(self) -> None:
         """Act on frames in this thread until the link ends; does not return."""
         self._send([frames.READY])
         self._link.run()
@@ -124,9 +125,7 @@ class WorkerHost:
         for agent in rung.values():
             agent.ring()
 
-    def _start(
-        self, key: int, name: str, target: str, args: bytes | None, reports: bool
-    ) -> None:
+    def _start(self, key: int, name: str, target: str, args: bytes | None, reports: bool) -> None:
         decoded = codec.decode(args) if args is not None else None
         agent = self._agents[key] = self._host.start(name, key, target, decoded)
         agent.reports = reports

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 ENDING_GRACE = 1.0
 """Seconds that a worker with nothing to do gets to end by itself."""
 
+TERM_GRACE = 0.2
+"""Seconds from SIGTERM to SIGKILL for a worker that is ended by force, and what it started."""
+
 KILL_WAIT = 2.0
 """Seconds to wait for the exit status of what was killed."""
 
@@ -121,9 +124,9 @@ class WorkerPool:
                 worker.ending = why
         self._in_thread(f"{worker.name}-end", lambda: self._end(worker, force, then))
 
-    def sweep(self, worker: Worker) -> None:
-        """Clean up behind a worker that ended by itself: its status, and what it left running."""
-        self._in_thread(f"{worker.name}-sweep", lambda: self._end(worker, True, None))
+    def sweep(self, worker: Worker, then: Callable[[], None]) -> None:
+        """Clean up behind a worker whose link has ended: its status, and what it left running."""
+        self._in_thread(f"{worker.name}-sweep", lambda: self._end(worker, True, then))
 
     def _in_thread(self, name: str, function: Callable[[], None]) -> None:
         def run() -> None:
@@ -143,25 +146,25 @@ class WorkerPool:
 
         process = worker.process
         assert process is not None
-        if not force:
-            worker.close_link(flush_timeout=ENDING_GRACE)
-            process.wait(ENDING_GRACE)
-        ended = end_tree(
-            process.identity,
-            marker=f"{self.marker}:{worker.number}",
-            grace=0.2,
-            kill_wait=KILL_WAIT,
-        )
-        process.wait(KILL_WAIT)
-        worker.close_link()
-        self._record(worker, process.poll(), ended)
+        with worker.end_lock:  # its end and the sweep behind it may come together
+            if worker in self.workers:
+                if not force:
+                    worker.close_link(flush_timeout=ENDING_GRACE)
+                    process.wait(ENDING_GRACE)
+                ended = end_tree(
+                    process.identity,
+                    marker=f"{self.marker}:{worker.number}",
+                    grace=TERM_GRACE,
+                    kill_wait=KILL_WAIT,
+                )
+                process.wait(KILL_WAIT)
+                worker.close_link()
+                self._record(worker, process.poll(), ended)
         if then is not None:
             then()
 
     def _record(self, worker: Worker, code: int | None, ended: list[Ended]) -> None:
         with self._lock:
-            if worker not in self.workers:
-                return
             self.workers.discard(worker)
             if worker in self._shared:
                 self._shared.remove(worker)

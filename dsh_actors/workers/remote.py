@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgpack
+from msgpack import Packer
 
 from dsh_actors.agents.message import INJECT
 from dsh_actors.workers import frames
@@ -25,9 +25,11 @@ class RemoteAgent:
     """
 
     __slots__ = (
+        "begun",
         "epoch",
         "hooks",
         "injected",
+        "kept",
         "key",
         "lost",
         "node",
@@ -147,5 +149,5 @@ def cancel_frame(keys: list[int], cause: Cause, keep_inbox: bool) -> list[Any]:
     return [frames.CANCEL, keys, cause, keep_inbox]
 
 
-pack: Callable[[Any], bytes] = msgpack.Packer(autoreset=True).pack
+pack: Callable[[Any], bytes] = Packer(autoreset=True).pack
 """Packs frames. They hold only what we put into them, so the plain packer does."""

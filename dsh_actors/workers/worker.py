@@ -46,7 +46,8 @@ class Worker:
         self.ending: str | None = None
         self.dead = False
         self._link: Link | None = None
-        self._lock = allocate_lock()
+        # Held by whoever ends the process, until its end is confirmed.
+        self.end_lock = allocate_lock()
 
     def start(self, events: WorkerEvents, marker: str, params: dict[str, Any]) -> None:
         """Start the process and its link. Frames may be queued at once.
