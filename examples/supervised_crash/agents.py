@@ -11,18 +11,19 @@ an exception that anybody could catch. It can only be survived from outside:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import dsh_actors as dsh
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 MEMORY = 64 * 1024 * 1024
 """What the kernel lets the decoder have, in bytes."""
+
+RESTART_TIMEOUT = 30.0
+"""How long a decoder may take to come back and answer, in seconds."""
 
 
 class Prompt(TypedDict):
@@ -34,19 +35,26 @@ class Prompt(TypedDict):
 class Image(TypedDict):
     """What the decoder says of one image; ``brightness`` is the mean, from 0 to 1."""
 
+    image: str
     width: int
     height: int
     brightness: float
-    pid: int
+    decoder_pid: int
+
+
+class Problem(TypedDict):
+    """An image without an answer, and why."""
+
+    image: str
+    reason: str
 
 
 class Survey(TypedDict):
-    """The report: images by name, the reason by name for the others, the decoders' processes."""
+    """The report, each part sorted by image."""
 
-    images: dict[str, Image]
-    damaged: dict[str, str]
-    quarantined: dict[str, str]
-    decoder_pids: list[int]
+    images: list[Image]
+    damaged: list[Problem]
+    quarantined: list[Problem]
 
 
 def decode(path: str) -> Image:
@@ -70,7 +78,13 @@ def decode(path: str) -> Image:
     if len(pixels) != width * height:
         raise ValueError(f"{width * height} pixels expected, {len(pixels)} found")
     brightness = round(sum(pixels) / (len(pixels) * white), 3)
-    return {"width": width, "height": height, "brightness": brightness, "pid": os.getpid()}
+    return {
+        "image": Path(path).stem,
+        "width": width,
+        "height": height,
+        "brightness": brightness,
+        "decoder_pid": os.getpid(),
+    }
 
 
 @dsh.behaviour
@@ -82,50 +96,44 @@ def decoder(turn: dsh.Turn, path: str) -> Image:
 @dsh.behaviour
 async def survey(turn: dsh.Turn, prompt: Prompt) -> Survey:
     """Survey all images with the one decoder of the tree file, which comes back after a crash."""
-    report = _empty()
+    report: Survey = {"images": [], "damaged": [], "quarantined": []}
     paths = _images(prompt)
     for done, path in enumerate(paths, 1):
         try:
-            image = await turn.child("decoder").ask(str(path))
-        except dsh.AgentFailed as error:
-            report["damaged"][path.stem] = error.message  # the decoder lives on
-        except dsh.AgentLost as error:
-            report["quarantined"][path.stem] = str(error)  # it died, and its policy restarts it
-        else:
-            report["images"][path.stem] = image
+            report["images"].append(await _ask_decoder(turn, path))
+        except dsh.AgentFailed as error:  # the decoder lives on
+            report["damaged"].append({"image": path.stem, "reason": error.message})
+        except dsh.AgentLost as error:  # it died of this image, and its policy restarts it
+            report["quarantined"].append({"image": path.stem, "reason": str(error)})
         turn.progress(done=done, total=len(paths))
-    return _finish(report)
+    return report
 
 
 @dsh.behaviour
 async def survey_one_shot(turn: dsh.Turn, prompt: Prompt) -> Survey:
     """Survey all images with one child each: nobody restarts them, their loss is a value."""
-    report = _empty()
-    paths = _images(prompt)
-    jobs = {turn.run(decoder, str(path), isolation="own"): path for path in paths}
-    async for job in dsh.as_settled(jobs):
-        outcome, name = job.outcome, jobs[job].stem
+    report: Survey = {"images": [], "damaged": [], "quarantined": []}
+    jobs = [(path, turn.run(decoder, str(path), isolation="own")) for path in _images(prompt)]
+    for path, job in jobs:
+        outcome = await job
         if outcome.ok:
-            report["images"][name] = outcome.value
-        elif outcome.kind == "lost":
-            report["quarantined"][name] = outcome.error or "its process ended"
-        else:
-            report["damaged"][name] = outcome.error or outcome.kind
-    return _finish(report)
+            report["images"].append(outcome.value)
+            continue
+        problem: Problem = {"image": path.stem, "reason": outcome.error or outcome.kind}
+        report["quarantined" if outcome.kind == "lost" else "damaged"].append(problem)
+    return report
+
+
+async def _ask_decoder(turn: dsh.Turn, path: Path) -> Image:
+    """Ask the decoder, and wait for its next life if it is between two."""
+    async with asyncio.timeout(RESTART_TIMEOUT):
+        while True:
+            try:
+                image: Image = await turn.child("decoder").ask(str(path))
+                return image
+            except dsh.AgentGone:  # refused, so the question was not asked: ask again
+                await turn.sleep(0.02)
 
 
 def _images(prompt: Prompt) -> list[Path]:
     return sorted(Path(prompt["images"]).glob("*.pgm"))
-
-
-def _empty() -> Survey:
-    return {"images": {}, "damaged": {}, "quarantined": {}, "decoder_pids": []}
-
-
-def _finish(report: Survey) -> Survey:
-    report["decoder_pids"] = _in_order(image["pid"] for image in report["images"].values())
-    return report
-
-
-def _in_order(pids: Iterable[int]) -> list[int]:
-    return list(dict.fromkeys(pids))
