@@ -291,7 +291,7 @@ class Future(pykka.Future[T]):
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done():
             remaining = None if deadline is None else deadline - time.monotonic()
-            hook = self._claim_hook()
+            hook = self._claim_hook() if self._state == _HOOK else None
             if hook is not None:
                 self._run_hook(hook, timeout if remaining is None else max(remaining, 0.0))
             elif not self._wait(remaining):

@@ -18,6 +18,7 @@ from dsh_actors.errors import AskCycle, InboxFull
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.actors.dispatcher import Worker
     from dsh_actors.actors.mailbox import Mailbox
     from dsh_actors.actors.pooled import PooledActor
 
@@ -100,8 +101,9 @@ class PooledRef(pykka.ActorRef[A]):
         future = self._ask(message, self.actor_inbox.put)
         if not block:
             return future
-        if timeout is None:
-            self._check_cycle()
+        worker = current_worker()
+        if worker is not None and timeout is None:
+            self._check_cycle(worker)
         return future.get(timeout=timeout)
 
     def _ask(self, message: Any, put: Callable[[Envelope[Any]], None]) -> pykka.Future[Any]:
@@ -115,9 +117,8 @@ class PooledRef(pykka.ActorRef[A]):
             future.set_exception((InboxFull, error, None))
         return future
 
-    def _check_cycle(self) -> None:
-        worker = current_worker()
-        if worker is not None and worker.actor is self._actor_weakref():
+    def _check_cycle(self, worker: Worker) -> None:
+        if worker.actor is self._actor_weakref():
             msg = f"{self} asks itself, and can only answer when it has got the answer"
             raise AskCycle(msg)
 
@@ -155,6 +156,7 @@ class PooledRef(pykka.ActorRef[A]):
             stopped.set_result(False)
         if not block:
             return stopped
-        if timeout is None:
-            self._check_cycle()
+        worker = current_worker()
+        if worker is not None and timeout is None:
+            self._check_cycle(worker)
         return stopped.get(timeout=timeout)
