@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from benchmarks import meter
 
@@ -346,7 +346,7 @@ def sqlite_append(n: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         database = sqlite3.connect(os.path.join(folder, "raw.db"), isolation_level=None)
         database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=NORMAL")
+        database.execute("PRAGMA synchronous=FULL")
         database.execute(
             "CREATE TABLE events (session TEXT, seq INTEGER, time REAL, type TEXT, data BLOB,"
             " PRIMARY KEY (session, seq)) WITHOUT ROWID"
