@@ -19,6 +19,9 @@ Path: TypeAlias = tuple[str | int, ...]
 Node: TypeAlias = Any
 """One of PyYAML's nodes, whose types do not say what they have in common."""
 
+MAX_DEPTH = 100
+"""How deep lists and mappings may be nested."""
+
 MAX_VALUES = 1_000_000
 """How many values a document may have once its aliases are expanded."""
 
@@ -81,6 +84,7 @@ def read_document(file: str) -> Document:
 
     loader_type: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _check_depth(file, text, loader_type)
         loader = loader_type(text)
         try:
             root = loader.get_single_node()
@@ -106,10 +110,26 @@ def read_document(file: str) -> Document:
         raise ConfigError(
             f"bad YAML: {error.reason}", file=file, line=line, hint="remove the character"
         ) from error
-    except RecursionError:
-        raise ConfigError(
-            "the file is nested too deep", file=file, hint="nest less than 100 levels"
-        ) from None
+
+
+def _check_depth(file: str, text: str, loader_type: Any) -> None:
+    """Look at the bare events first: PyYAML recurses, and deep enough that ends the process."""
+    import yaml
+
+    depth = 0
+    event: Any
+    for event in yaml.parse(text, Loader=loader_type):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ConfigError(
+                    f"nested deeper than {MAX_DEPTH} levels",
+                    file=file,
+                    line=event.start_mark.line + 1,
+                    hint="flatten it",
+                )
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _read_text(file: str) -> str:

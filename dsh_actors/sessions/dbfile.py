@@ -149,19 +149,30 @@ def _make_private_folder(folder: str) -> None:
 
 def _check_identity(connection: sqlite3.Connection, path: str, *, may_be_new: bool) -> int:
     """Return the version of the store; refuse other programs' databases and newer versions."""
-    application = _pragma(connection, "application_id")
-    version = _pragma(connection, "user_version")
-    if application != APPLICATION_ID:
-        is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if not (may_be_new and is_empty and application == 0):
-            what = "it is empty" if is_empty else "it is a database of another program"
-            raise StoreError(f"{path}: {what}, not a session store; give the path of one")
+    if connection.in_transaction:
+        application, version, is_empty = _identity(connection)
+    else:
+        # All in one snapshot: another process may be making the tables right now.
+        connection.execute("BEGIN")
+        try:
+            application, version, is_empty = _identity(connection)
+        finally:
+            connection.execute("ROLLBACK")
+    is_new = is_empty and application == 0
+    if application != APPLICATION_ID and not (may_be_new and is_new):
+        what = "it is empty" if is_empty else "it is a database of another program"
+        raise StoreError(f"{path}: {what}, not a session store; give the path of one")
     if version > VERSION:
         raise StoreError(
             f"{path}: the store is of version {version} and this release knows {VERSION}; "
             f"update dsh-actors, {_ANOTHER}"
         )
     return version
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, int, bool]:
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    return _pragma(connection, "application_id"), _pragma(connection, "user_version"), is_empty
 
 
 def _use_wal(connection: sqlite3.Connection, path: str) -> None:
