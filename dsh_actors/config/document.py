@@ -117,15 +117,15 @@ def _check_depth(file: str, text: str, loader_type: Any) -> None:
     import yaml
 
     depth = 0
-    event: Any
     for event in yaml.parse(text, Loader=loader_type):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
+                mark: Any = event.start_mark
                 raise ConfigError(
                     f"nested deeper than {MAX_DEPTH} levels",
                     file=file,
-                    line=event.start_mark.line + 1,
+                    line=mark.line + 1,
                     hint="flatten it",
                 )
         elif isinstance(event, yaml.CollectionEndEvent):

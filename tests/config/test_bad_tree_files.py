@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -249,12 +250,17 @@ def test_aliases_that_explode_are_refused_without_expanding_them(tmp_path: Path)
 
 @pytest.mark.parametrize("opened", ["[", "{a: ", "- "])
 def test_a_file_nested_too_deep_is_refused(tmp_path: Path, opened: str) -> None:
-    """Some releases of PyYAML overflow the stack of the process on such a file."""
+    """Some releases of PyYAML overflow the stack of the process on such a file.
+
+    Others have a limit of their own, and words of their own for it.
+    """
     path = tmp_path / "tree.yaml"
     path.write_text(ONE + "    prompt:\n      " + opened * 100_000)
     with pytest.raises(ConfigError) as raised:
         load_tree(path)
-    assert "6: nested deeper than 100 levels" in str(raised.value)
+    assert re.fullmatch(
+        r"6: .*(nested deeper|maximum nesting).*", str(raised.value)[len(f"{path}:") :]
+    )
 
 
 def test_the_depth_is_counted_in_lists_and_mappings(tmp_path: Path) -> None:
