@@ -24,7 +24,7 @@ def load_tree(
     path: str | os.PathLike[str],
     *,
     parameters: Mapping[str, str] | None = None,
-    prompt: Any = None,
+    prompt: Any = MISSING,
 ) -> TreeSpec:
     """Read and check a tree file. No behaviour is imported.
 
@@ -32,8 +32,8 @@ def load_tree(
         path: the file.
         parameters: values for its parameters, as text, by name. Relative paths among them count
             from the current folder.
-        prompt: if not None, the prompt of the first root agent, in place of the file's. It is
-            taken as it is, without replacing ``${name}`` in it.
+        prompt: unless ``MISSING`` or None, the prompt of the first root agent, in place of the
+            file's. It is taken as it is, without replacing ``${name}`` in it.
 
     Returns:
         The tree, with the paths of behaviours absolute and the parameters put in.
@@ -49,7 +49,7 @@ def load_tree(
     values = parameter_values(document, declared, parameters or {})
     reader = _AgentReader(document, Substitution(document, values))
     agents = reader.agents(document.value["agents"], ("agents",))
-    if prompt is not None:
+    if prompt is not MISSING and prompt is not None:
         encode(prompt)
         agents = (_with_prompt(agents[0], prompt), *agents[1:])
     return TreeSpec(

@@ -99,6 +99,8 @@ def test_given_parameters_are_read_by_their_type(write: Callable[[str], Path]) -
 
 def test_a_given_prompt_goes_to_the_first_root_as_it_is(write: Callable[[str], Path]) -> None:
     assert load_tree(write(TREE), prompt="count ${root}").agents[0].prompt == "count ${root}"
+    for absent in (MISSING, None):
+        assert "root" in load_tree(write(TREE), prompt=absent).agents[0].prompt
     with pytest.raises(MessageError):
         load_tree(write(TREE), prompt=object())
 
