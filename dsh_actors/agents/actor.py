@@ -33,6 +33,8 @@ RELEASED: Final = 3
 TURNS_PER_VISIT: Final = 16
 """How many turns a dispatcher thread runs for one agent before the next agent's turn comes."""
 
+NOTHING: Final = codec.encode(None)
+
 REDELIVERY: Final = 0.1
 """Seconds after which a cancel is delivered again to an async turn that swallowed it."""
 
@@ -91,22 +93,25 @@ class AgentActor(PooledActor):
     def on_doorbell(self) -> None:
         """Claim and run turns while there is work; runs on a dispatcher thread."""
         host = self.host
-        for _ in range(TURNS_PER_VISIT):
-            with host.lock:
-                turn = self._claim()
-            if turn is None:
-                if host.permits.wanted:
-                    host.offer_permit()
-                return
-            if self.is_async and turn.number >= 0:
-                host.loop.call(self._begin_async, turn)
-                return
-            host.dispatcher.enter_blocking()
-            try:
-                self._run_plain(turn)
-            finally:
-                host.dispatcher.exit_blocking()
-        self.ring()
+        with host.lock:
+            turn = self._claim()
+        if turn is None:
+            if host.permits.wanted:
+                host.offer_permit()
+            return
+        if self.is_async and turn.number >= 0:
+            host.loop.call(self._begin_async, turn)
+            return
+        host.dispatcher.enter_blocking()
+        try:
+            for left in range(TURNS_PER_VISIT, 0, -1):
+                turn = self._run_plain(turn, go_on=left > 1)
+                if turn is None:
+                    break
+        finally:
+            host.dispatcher.exit_blocking()
+        if self.inbox.waking or self.state == RELEASING:
+            self.ring()
 
     def _claim(self) -> Turn | None:
         if self.running is not None:
@@ -122,7 +127,8 @@ class AgentActor(PooledActor):
             self.turns += 1
             turn = Turn(self, self.turns, self.inbox.claim())
             self.running = turn
-            self.host.port.turn_started(self, turn)
+            if self.reports:
+                self.host.port.turn_started(self, turn)
             return turn
         if self.state == STARTING or self.state == RELEASING:
             turn = self.running = Turn(self, -1 if self.state == STARTING else 0, [])
@@ -136,7 +142,8 @@ class AgentActor(PooledActor):
 
     # -- turns ---------------------------------------------------------------------------------
 
-    def _run_plain(self, turn: Turn) -> None:
+    def _run_plain(self, turn: Turn, go_on: bool) -> Turn | None:
+        """Run a turn on this thread, and claim the next one if there is one and ``go_on``."""
         turn._thread = get_ident()
         token = current_turn.set(turn)
         try:
@@ -150,7 +157,7 @@ class AgentActor(PooledActor):
             self._failed(turn, error)
         finally:
             current_turn.reset(token)
-        self._finish(turn)
+        return self._finish(turn, go_on)
 
     def _steps(self, turn: Turn) -> None:
         call = self.call
@@ -180,6 +187,8 @@ class AgentActor(PooledActor):
             turn._batch.extend(self.inbox.claim_steering())
 
     def _encoded(self, result: Any) -> bytes:
+        if result is None:
+            return NOTHING
         try:
             return codec.encode(result)
         except MessageError as error:
@@ -203,7 +212,7 @@ class AgentActor(PooledActor):
             self.call = self.instance.on_message
             started = self.instance.on_start(turn)
             if started is not None and found.is_async:
-                self.host.run_on_loop(started)
+                self.host.run_on_loop(started, turn)
         turn._is_async = self.is_async = found.is_async
 
     def _begin_async(self, turn: Turn) -> None:
@@ -231,36 +240,54 @@ class AgentActor(PooledActor):
             error = task.exception()
             if error is not None:
                 self._failed(turn, error)
-        self._finish(turn)
-        with self.host.lock:
-            following = self._claim() if self.state == READY else None
+        following = self._finish(turn, True)
         if following is not None:
             self._begin_async(following)
 
-    def _finish(self, turn: Turn) -> None:
+    def _finish(self, turn: Turn, go_on: bool) -> Turn | None:
+        """Report the end of a turn, and claim the next one in the section that ends this one."""
+        if turn.number <= 0:
+            return self._finish_hook(turn)
         host = self.host
-        number = turn.number
-        if number > 0:
-            host.port.turn_ending(self, turn)
-        go_on = None
+        port = host.port
+        port.turn_ending(self, turn)
+        following: Turn | None = None
+        ring: Callable[[], None] | None = None
         with host.lock:
             self.running = None
-            if number < 0:
-                if self.state == STARTING:
-                    self.state = READY if turn._error is None else RELEASED
-            elif number == 0:
+            inbox = self.inbox
+            permits = host.permits
+            if go_on and inbox.waking and self.state == READY and not permits.contended:
+                # Nobody stands in line: the permit goes on to the next turn.
+                self.turns += 1
+                following = self.running = Turn(self, self.turns, inbox.claim())
+                if self.reports:
+                    port.turn_started(self, following)
+            elif not self.is_async:
+                ring = permits.give()
+        if ring is not None:
+            ring()
+        port.turn_ended(self, turn, following is not None)
+        if following is None and self.is_async and (inbox.waking or self.state == RELEASING):
+            self.ring()
+        return following
+
+    def _finish_hook(self, turn: Turn) -> None:
+        host = self.host
+        with host.lock:
+            self.running = None
+            if turn.number == 0:
                 self.state = RELEASED
-            if number <= 0 or not self.is_async:
-                go_on = host.permits.give()
-        if go_on is not None:
-            go_on()
-        if number > 0:
-            host.port.turn_ended(self, turn)
-        elif number < 0:
+            elif self.state == STARTING:
+                self.state = READY if turn._error is None else RELEASED
+            ring = host.permits.give()
+        if ring is not None:
+            ring()
+        if turn.number == 0:
+            host.port.released(self, turn._error)
+        else:
             host.port.started(self, turn._error)
             self.ring()
-        else:
-            host.port.released(self, turn._error)
 
     # -- what the supervisor does to it --------------------------------------------------------
 
@@ -310,7 +337,7 @@ class AgentActor(PooledActor):
     @property
     def size(self) -> int:
         """How many messages wait in its inbox."""
-        return self.inbox.size
+        return self.inbox.count
 
     @property
     def is_set_up(self) -> bool:
@@ -325,7 +352,7 @@ class AgentActor(PooledActor):
     @property
     def busy(self) -> bool:
         """Whether a cancel would have an effect."""
-        return self.running is not None or bool(self.inbox.queued or self.inbox.steering)
+        return self.running is not None or self.inbox.count > 0
 
     def accept(self, message: Message) -> None:
         """Put a message into the inbox. With the lock held; :meth:`ring` makes it work."""

@@ -27,13 +27,13 @@ class HostPort(Protocol):
     """
 
     def turn_started(self, agent: AgentActor, turn: Turn) -> None:
-        """A turn has claimed its batch. Called with the lock of the host held."""
+        """A turn has claimed its batch. Only for agents with ``reports``; the lock is held."""
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """A turn has ended its work; the agent is not idle yet."""
 
-    def turn_ended(self, agent: AgentActor, turn: Turn) -> None:
-        """The agent is free for the next turn; the replies are due."""
+    def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
+        """The replies are due. ``more``: the next turn follows on this thread, at once."""
 
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """The behaviour was found and its start hook has run, or not."""
@@ -91,13 +91,15 @@ class AgentHost:
         actor.launch()
         return actor
 
-    def run_on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on the loop and wait for it, from a dispatcher thread."""
+    def run_on_loop(self, coroutine: Coroutine[Any, Any, Any], turn: Turn) -> Any:
+        """Run a coroutine on the loop and wait for it, from a dispatcher thread of a turn."""
         import asyncio
 
         self.loop.call(lambda: None)  # starts the loop
         assert self.loop.loop is not None
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop.loop).result()
+        running = asyncio.run_coroutine_threadsafe(coroutine, self.loop.loop)
+        turn.signal.add_callback(running.cancel)
+        return running.result()
 
     # -- permits -------------------------------------------------------------------------------
 

@@ -13,25 +13,20 @@ from dsh_actors.agents.message import FOLLOW_UP, INJECT, Message
 
 
 class Inbox:
-    """Two ordered lists. Its size is bounded by whoever accepts (:attr:`size`)."""
+    """Two ordered lists. Its size is bounded by whoever accepts (:attr:`count`)."""
 
-    __slots__ = ("queued", "steering", "waking")
+    __slots__ = ("count", "queued", "steering", "waking")
 
     def __init__(self) -> None:
         self.queued: deque[Message] | None = None
         self.steering: deque[Message] | None = None
-        # How many messages in it start a turn on an idle agent.
+        self.count = 0  # of the messages in both
+        # How many of them start a turn on an idle agent.
         self.waking = 0
-
-    @property
-    def size(self) -> int:
-        """How many messages are in it."""
-        return (len(self.queued) if self.queued else 0) + (
-            len(self.steering) if self.steering else 0
-        )
 
     def put(self, message: Message) -> None:
         """Add a message at the end of its list."""
+        self.count += 1
         kind = message.kind
         if kind == FOLLOW_UP:
             if self.queued is None:
@@ -52,6 +47,7 @@ class Inbox:
         if queued:
             batch.append(queued.popleft())
             self.waking -= 1
+            self.count -= 1
             if not queued:
                 self.queued = None
         return batch
@@ -63,6 +59,7 @@ class Inbox:
             return []
         self.steering = None
         batch = list(steering)
+        self.count -= len(batch)
         self.waking -= sum(message.kind != INJECT for message in batch)
         return batch
 
@@ -70,5 +67,5 @@ class Inbox:
         """Empty both lists and return what was in them, steering input first."""
         dropped = [*(self.steering or ()), *(self.queued or ())]
         self.queued = self.steering = None
-        self.waking = 0
+        self.waking = self.count = 0
         return dropped

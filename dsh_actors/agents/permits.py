@@ -48,6 +48,11 @@ class Permits:
         """The next in line, if a permit is free: its predecessor had no use for it."""
         return self._waiting.popleft() if self.free > 0 and self._waiting else None
 
+    @property
+    def contended(self) -> bool:
+        """Whether somebody stands in line, or more run than may."""
+        return bool(self._waiting or self._resuming) or self.free < 0
+
     def wait(self, ring: Callable[[], None]) -> None:
         """Ring once, when a permit may be free for a new turn."""
         self._waiting.append(ring)

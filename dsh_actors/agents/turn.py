@@ -53,35 +53,22 @@ class Turn:
     A turn works on a batch of accepted messages; a behaviour is called once for each of them.
     """
 
-    __slots__ = (
-        "_actor",
-        "_batch",
-        "_cause",
-        "_error",
-        "_is_async",
-        "_message",
-        "_reason",
-        "_results",
-        "_task",
-        "_thread",
-        "number",
-        "signal",
-    )
+    # Defaults of the class and not slots: a turn sets only what is not usual.
+    _message: Message | None = None
+    _reason: TurnReason = "completed"
+    _cause: Cause | None = None
+    _error: TurnError | None = None
+    _task: asyncio.Task[None] | None = None
+    _thread = 0  # the ident of the thread that runs a plain turn
 
     def __init__(self, actor: AgentActor, number: int, batch: list[Message]) -> None:
         self.number = number
         self.signal = Signal()
         self._actor = actor
         self._batch = batch
-        self._message: Message | None = None
         self._is_async = actor.is_async
-        self._reason: TurnReason = "completed"
-        self._cause: Cause | None = None
-        self._error: TurnError | None = None
         # One encoded result for each message that was handled, in the order of the batch.
         self._results: list[bytes] = []
-        self._task: asyncio.Task[None] | None = None
-        self._thread = 0  # the ident of the thread that runs a plain turn
 
     @property
     def agent_id(self) -> str:

@@ -93,7 +93,8 @@ class Core:
         self.observer = observer
         self.journal: Journal | None = None
         self.log = get_logger("dsh_actors.supervisor")
-        self._message_ids = itertools.count(1)
+        self.next_message: Callable[[], int] = itertools.count(1).__next__
+        """Makes a new message id."""
         self._names = itertools.count(1)
         # By generation, for the agents that have one:
         self.specs: dict[int, Spec] = {}
@@ -104,10 +105,6 @@ class Core:
         self.started_at: dict[int, float] = {}
         self.sessions: dict[int, str] = {}
         self.ended: deque[AgentEnd] = deque(maxlen=HISTORY)
-
-    def next_message(self) -> int:
-        """A new message id."""
-        return next(self._message_ids)
 
     def next_name(self, behaviour: str) -> str:
         """A new id for an agent that was given none."""

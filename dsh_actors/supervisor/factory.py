@@ -120,7 +120,8 @@ class Factory:
         return node
 
     def _host_locked(self, node: Node, target: Resolved, spec: Spec) -> None:
-        node.agent = self._host.start(node.id, node, target, spec.args)
+        agent = node.agent = self._host.start(node.id, node, target, spec.args)
+        agent.reports = self._core.journal is not None or self._core.observer is not None
 
     def spec(
         self,

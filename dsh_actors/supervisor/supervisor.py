@@ -129,7 +129,10 @@ class Supervisor(PooledActor):
 
     def send(self, target: Node, kind: Kind, body: bytes) -> int:
         """See :class:`~dsh_actors.agents.handle.Post`."""
-        return self.delivery.send(self.current(target), kind, body)
+        node = target if target.restarting is None else self.current(target)
+        if self.core.journal is None:
+            return self.delivery.deliver(node, kind, body, None)
+        return self.delivery.send(node, kind, body)
 
     def ask(self, target: Node, kind: Kind, body: bytes) -> Future[Any]:
         """See :class:`~dsh_actors.agents.handle.Post`."""

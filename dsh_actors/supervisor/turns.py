@@ -99,7 +99,9 @@ class Turns:
                 "turn/end", agent=node.id, turn=number, reason=reason,
                 error=None if error is None else f"{error[0]}: {error[1]}",
             )  # fmt: skip
-        if node.one_shot or node.closing is not None or node.children or core.idle_waiters:
+        if (
+            node.one_shot or node.closing is not None or node.children or core.idle_waiters
+        ):
             self._supervisor.post(self._supervisor.teardown.turn_over, node, number)
 
     # -- HostPort: what inline agents tell ------------------------------------------------------
@@ -114,12 +116,16 @@ class Turns:
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """See :meth:`ending`."""
+        node = agent.key
+        if turn._reason == "completed" and not agent.reports and not node.one_shot:
+            node.outcome, node.detail = "completed", None
+            return
         self.ending(
             agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,
             turn._results,
         )  # fmt: skip
 
-    def turn_ended(self, agent: AgentActor, turn: Turn) -> None:
+    def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
         """See :meth:`ended`."""
         self.ended(
             agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,

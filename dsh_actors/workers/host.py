@@ -165,15 +165,13 @@ class WorkerHost:
     # -- what agents tell: HostPort ------------------------------------------------------------
 
     def turn_started(self, agent: AgentActor, turn: Turn) -> None:
-        """Tell which messages were claimed, if that is of interest."""
-        if not agent.reports:
-            return
+        """Tell which messages were claimed."""
         self._send([frames.TURN_STARTED, agent.key, turn.number, [m.id for m in turn._batch]])
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """Nothing to do here: the frame goes out when the agent is free."""
 
-    def turn_ended(self, agent: AgentActor, turn: Turn) -> None:
+    def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
         """Report the turn, with one result for each message."""
         self._send(
             [
