@@ -17,7 +17,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from dsh_actors.errors import MessageError, UsageError
 

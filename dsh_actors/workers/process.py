@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.errors import UsageError, WorkerStartError
@@ -53,6 +54,9 @@ MARKER = "DSH_ACTORS_WORKER"
 
 STATUS_UNKNOWN = 255
 """The exit code if another part of this program has taken it."""
+
+EXIT_GRACE = 3.0
+"""How long a worker may take to end, in seconds, when the program exits without ending it."""
 
 _MAX_CAPTURED = 64 << 10
 
@@ -102,11 +106,17 @@ class WorkerProcess:
         name: its name.
         pid: its process id.
         identity: its pid and start time.
+        marker: its mark.
         sock: this end of the connection; whoever takes it closes it.
     """
 
-    def __init__(self, process: SpawnedProcess, sock: socket.socket, capture: int) -> None:
+    def __init__(
+        self, process: SpawnedProcess, sock: socket.socket, marker: str, capture: int
+    ) -> None:
+        from multiprocessing import util
+
         self.name = process.name
+        self.marker = marker
         self.sock = sock
         self.pid: int = process.pid or 0
         # It is not reaped yet, so the pid is still its own, also if it is a zombie by now. Where
@@ -118,6 +128,13 @@ class WorkerProcess:
         self._waiting = 0
         self._exit_code: int | None = None
         self._captured = ""
+        # If the program exits with the worker still running, multiprocessing waits for it. So
+        # all workers are hung up first, which lets them end what they started, then awaited.
+        this = weakref.ref(self)
+        self._at_exit = [
+            util.Finalize(None, _hang_up, (this,), exitpriority=20),
+            util.Finalize(None, _await_or_kill, (this,), exitpriority=10),
+        ]
 
     def __repr__(self) -> str:
         return f"<WorkerProcess {self.name} pid {self.pid}: {self.describe_exit()}>"
@@ -170,6 +187,8 @@ class WorkerProcess:
         self._captured = text.decode(errors="replace").strip()
         os.close(self._capture)
         self._capture = -1
+        for finalizer in self._at_exit:
+            finalizer.cancel()
         self._process.join()  # not waiting any more: multiprocessing's own books
         self._process.close()
 
@@ -192,6 +211,25 @@ class WorkerProcess:
         ended = self.describe_exit()
         said = f"; it wrote:\n{self._captured}" if self._captured else ""
         return WorkerStartError(f"the worker {self.name} did not start: {ended}{said}")
+
+
+def _hang_up(reference: weakref.ref[WorkerProcess]) -> None:
+    import socket
+
+    worker = reference()
+    if worker is not None:
+        try:
+            worker.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # closed already, by its owner or by the worker
+
+
+def _await_or_kill(reference: weakref.ref[WorkerProcess]) -> None:
+    from dsh_actors.workers.proctree import kill_tree_now
+
+    worker = reference()
+    if worker is not None and worker.wait(EXIT_GRACE) is None:
+        kill_tree_now(worker.identity, marker=worker.marker)
 
 
 class _Launch:
@@ -226,7 +264,7 @@ class _Launch:
             sentinel = _pidfd(pid) if exit_pipe is None else exit_pipe[0]
             process = SpawnedProcess(self._name, lambda: (pid, [sentinel, writing]))
             process.start()
-            worker = WorkerProcess(process, ours, capture)
+            worker = WorkerProcess(process, ours, self._marker, capture)
             self._open = [fd for fd in self._open if fd not in (sentinel, writing, capture)]
             self._send(writing, fds_there)
         except BaseException:

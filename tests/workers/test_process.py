@@ -356,3 +356,27 @@ def test_a_main_script_that_exits_is_an_error_and_not_the_end_of_the_worker(tmp_
     (line,) = run_script(tmp_path, leaving)
 
     assert "cannot be imported in a worker: SystemExit: no" in line
+
+
+FORGETFUL = """
+from dsh_actors import codec
+from dsh_actors.workers.process import start_worker
+
+if __name__ == "__main__":
+    workers = [
+        start_worker(f"worker_targets:{target}", params, name=target, marker=f"forgetful:{target}")
+        for target, params in (
+            ("start_family", {"kinds": ["plain", "stubborn"], "at_end": "own"}), ("wait", {})
+        )
+    ]
+    pids = [worker.pid for worker in workers] + codec.decode(workers[0].sock.recv(1000))
+    print(*pids)
+"""
+
+
+def test_a_program_that_forgets_its_workers_can_exit_and_leaves_none(tmp_path: Path) -> None:
+    (line,) = run_script(tmp_path, FORGETFUL)
+
+    pids = list(map(int, line.split()))
+    assert len(pids) == 4
+    assert [pid for pid in pids if os.path.exists(f"/proc/{pid}")] == []
