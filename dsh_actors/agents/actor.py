@@ -160,14 +160,14 @@ class AgentActor(PooledActor):
         return self._finish(turn, go_on)
 
     def _steps(self, turn: Turn) -> None:
-        call = self.call
-        results = turn._results
+        call, decode, signal, inbox = self.call, codec.decode, turn.signal, self.inbox
         for message in turn._batch:
             turn._message = message
-            if turn.signal.cause is not None:
+            if signal.cause is not None:
                 turn.check()
-            results.append(self._encoded(call(turn, codec.decode(message.body))))
-            if self.inbox.steering:
+            result = call(turn, decode(message.body))
+            turn._results.append(NOTHING if result is None else self._encoded(result))
+            if inbox.steering:
                 self._take_steering(turn)
 
     async def _steps_async(self, turn: Turn) -> None:
@@ -187,8 +187,6 @@ class AgentActor(PooledActor):
             turn._batch.extend(self.inbox.claim_steering())
 
     def _encoded(self, result: Any) -> bytes:
-        if result is None:
-            return NOTHING
         try:
             return codec.encode(result)
         except MessageError as error:

@@ -56,6 +56,7 @@ class Links:
             frames.START_FAILED: self._start_failed,
             frames.TURN_STARTED: self._turn_started,
             frames.TURN_ENDED: self._turn_ended,
+            frames.TURNS_DONE: self._turns_done,
             frames.DISCARDED: self._discarded,
             frames.RELEASED: self._released,
             frames.PROGRESS: self._progress,
@@ -151,6 +152,31 @@ class Links:
         turns = self._supervisor.turns
         turns.ending(node, turn, reason, cause, error, messages, results)
         turns.ended(node, turn, reason, cause, error, messages, results)
+
+    def _turns_done(
+        self, worker: Worker, key: int, last: int, ids: list[int], results: list[bytes]
+    ) -> None:
+        seat = worker.seats.get(key)
+        if seat is None:
+            return
+        node, core = seat.node, self._core
+        if core.journal is not None or core.observer is not None or node.one_shot:
+            for turn, id, result in zip(
+                range(last - len(ids) + 1, last + 1), ids, results, strict=True
+            ):
+                self._turn_ended(worker, key, turn, "completed", None, None, [id], [result])
+            return
+        with core.lock:
+            messages = seat.take(ids)
+            seat.turn = 0
+            seat.begun = []
+        node.outcome, node.detail = "completed", None
+        answers = dict(zip(ids, results, strict=True))
+        for message in messages:
+            if message.reply is not None:
+                message.reply.answer(answers[message.id])
+        if node.closing is not None or node.children or core.idle_waiters:
+            self._supervisor.post(self._supervisor.teardown.turn_over, node, last)
 
     def _discarded(self, worker: Worker, key: int, cause: str, ids: list[int]) -> None:
         seat = worker.seats.get(key)

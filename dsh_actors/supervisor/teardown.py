@@ -249,7 +249,7 @@ class Teardown:
             left = [
                 child
                 for child in (node.children or {}).values()
-                if child.one_shot and child.turn == turn and child.closing is None
+                if child.one_shot and child.turn <= turn and child.closing is None
             ] if turn and node.children else []  # fmt: skip
             quiet = self._is_quiet_locked(node)
             waiters = core.idle_waiters.pop(node.generation, []) if quiet else []

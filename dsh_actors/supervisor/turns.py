@@ -127,6 +127,18 @@ class Turns:
 
     def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
         """See :meth:`ended`."""
+        if turn._reason == "completed" and not agent.reports:
+            # The usual case, without a detour.
+            node = agent.key
+            for message, result in zip(turn._batch, turn._results, strict=True):
+                if message.reply is not None:
+                    message.reply.answer(result)
+            if (
+                node.one_shot or node.closing is not None or node.children
+                or self._core.idle_waiters
+            ):  # fmt: skip
+                self._supervisor.post(self._supervisor.teardown.turn_over, node, turn.number)
+            return
         self.ended(
             agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,
             turn._results,

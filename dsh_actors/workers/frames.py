@@ -24,6 +24,7 @@ STARTED: Final = 21  # key, has hooks
 START_FAILED: Final = 22  # key, type name, message, traceback text
 TURN_STARTED: Final = 23  # key, turn, [message id, ...]
 TURN_ENDED: Final = 24  # key, turn, reason, cause | nil, error | nil, [id, ...], [body, ...]
+TURNS_DONE: Final = 31  # key, last turn, [id, ...], [body, ...]: completed turns of one message each
 DISCARDED: Final = 25  # key, cause, [message id, ...]
 RELEASED: Final = 26  # key, error message | nil
 PROGRESS: Final = 27  # key, done, total, note

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
@@ -73,6 +75,14 @@ class WorkerHost:
         # Futures of requests to the supervisor, by number.
         self._requests: dict[int, Job | Future[Any]] = {}
         self._number = 0
+        # Completed turns (key, turn, message id, result) that are not reported yet. Frames that
+        # must not overtake them are queued under the same lock.
+        self._done: list[tuple[int, int, int, bytes]] = []
+        self._done_lock = allocate_lock()
+        self._reporter: threading.Thread | None = None
+        self._report_wanted = False
+        self._report_bell = allocate_lock()
+        self._report_bell.acquire()
         self._link = Link(sock, on_messages=self._on_frames, on_close=self._on_close, name=name)
         self._acts: dict[int, Callable[..., None]] = {
             frames.START: self._start,
@@ -102,26 +112,80 @@ class WorkerHost:
             os._exit(status)
 
     def _send(self, frame: list[Any]) -> None:
+        """Send a frame behind all that was reported before it."""
         try:
-            self._link.send_packed(pack(frame))
+            with self._done_lock:
+                if self._done:
+                    self._queue_done()
+                self._link.queue_packed(pack(frame))
         except LinkClosed:
             return  # the process is about to end
+        self._link.flush()
+
+    # -- completed turns, many in a frame --------------------------------------------------------
+
+    def _report(self) -> None:
+        try:
+            with self._done_lock:
+                self._queue_done()
+        except LinkClosed:
+            return
+        self._link.flush()
+
+    def _queue_done(self) -> None:
+        done, self._done = self._done, []
+        start = 0
+        for end in range(1, len(done) + 1):
+            if end < len(done) and done[end][0] == done[start][0]:
+                continue
+            run = done[start:end]
+            ids, bodies = [each[2] for each in run], [each[3] for each in run]
+            self._link.queue_packed(
+                pack([frames.TURNS_DONE, run[0][0], run[-1][1], ids, bodies])
+            )
+            start = end
+
+    def _report_soon(self) -> None:
+        """Have the reporter send what is done: the thread that did it goes on with more turns."""
+        if self._report_wanted:
+            return
+        self._report_wanted = True
+        if self._reporter is None:
+            self._reporter = threading.Thread(target=self._run_reporter, daemon=True)
+            self._reporter.name = f"{self._dispatcher.name}-reporter"
+            self._reporter.start()
+        self._report_bell.release()
+
+    def _run_reporter(self) -> None:
+        while True:
+            self._report_bell.acquire()
+            self._report_wanted = False
+            self._report()
 
     # -- frames --------------------------------------------------------------------------------
 
     def _on_frames(self, batch: list[Any]) -> None:
         rung: dict[int, AgentActor] = {}
         agents, deliver, lock = self._agents, frames.DELIVER, self._host.lock
-        for frame in batch:
-            if frame[0] == deliver:
-                _, key, id, kind, body, chain = frame
-                agent = agents.get(key)
-                if agent is not None:
-                    with lock:
+        held = False  # one section for all deliveries that follow each other
+        try:
+            for frame in batch:
+                if frame[0] == deliver:
+                    if not held:
+                        held = lock.acquire()
+                    _, key, id, kind, body, chain = frame
+                    agent = agents.get(key)
+                    if agent is not None:
                         agent.inbox.put(Message(id, kind, body, None, tuple(chain)))
-                    rung[key] = agent
-            else:
-                self._acts[frame[0]](*frame[1:])
+                        rung[key] = agent
+                else:
+                    if held:
+                        lock.release()
+                        held = False
+                    self._acts[frame[0]](*frame[1:])
+        finally:
+            if held:
+                lock.release()
         for agent in rung.values():
             agent.ring()
 
@@ -173,6 +237,15 @@ class WorkerHost:
 
     def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
         """Report the turn, with one result for each message."""
+        if turn._reason == "completed" and len(turn._batch) == 1:
+            done = (agent.key, turn.number, turn._batch[0].id, turn._results[0])
+            with self._done_lock:
+                self._done.append(done)
+            if more:
+                self._report_soon()
+            else:
+                self._report()
+            return
         self._send(
             [
                 frames.TURN_ENDED, agent.key, turn.number, turn._reason, turn._cause, turn._error,

@@ -225,9 +225,19 @@ class Link:
             self._enqueue(message)
 
     def flush(self) -> None:
-        """Send what is queued without ever blocking; on a closed link there is nothing."""
+        """Send what is queued without ever blocking; on a closed link there is nothing.
+
+        For a caller in a hurry, as in `send_packed`, the writer thread does it.
+        """
+        if not self._outbox:
+            return
         with self._lock:
             if self._writing or not self._outbox:
+                return
+            if self._is_hurrying() and self._writer is not None:
+                if not self._wanted:
+                    self._wanted = True
+                    self._changed.notify_all()
                 return
             self._writing = True
         self._write()

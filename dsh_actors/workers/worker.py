@@ -69,7 +69,7 @@ class Worker:
     def queue(self, frame: list[Any]) -> None:
         """Queue a frame in order. Cheap; :meth:`flush` sends it. Lost if the worker is gone."""
         link = self._link
-        if link is None or link.closed:
+        if link is None:
             return
         try:
             link.queue_packed(pack(frame))
