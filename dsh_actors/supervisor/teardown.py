@@ -171,9 +171,12 @@ class Teardown:
             marked = self.cut_locked(stop.order, cause, keep_inbox=False)
         self.notify(marked, cause)
         self._set_deadline(stop, grace)
-        for root in roots:
-            self._supervisor.post(self.disposals.begin, root)
+        self._supervisor.post(self._begin_all, roots)
         return stop
+
+    def _begin_all(self, roots: list[Node]) -> None:
+        for root in roots:
+            self.disposals.begin(root)
 
     def _set_deadline(self, stop: Stop, grace: float | None) -> None:
         seconds = self._core.settings.stop_grace if grace is None else grace
