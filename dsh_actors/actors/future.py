@@ -229,7 +229,10 @@ class Future(pykka.Future[T]):
         if self._state != _VALUE and self._state != _ERROR and not self._settle(timeout):
             msg = f"no result within {timeout} seconds"
             raise TimeoutError(msg)
-        return self._outcome()
+        try:
+            return self._outcome()
+        finally:
+            del self  # else a raised exception and this frame hold each other
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until the future is done and give its exception without raising it.
@@ -272,7 +275,10 @@ class Future(pykka.Future[T]):
         if self._state != _VALUE and self._state != _ERROR and not self._settle(timeout):
             msg = f"{timeout} seconds"
             raise pykka.Timeout(msg)
-        return self._outcome()
+        try:
+            return self._outcome()
+        finally:
+            del self
 
     def _outcome(self) -> T:
         if self._state == _VALUE:
@@ -284,7 +290,7 @@ class Future(pykka.Future[T]):
             # With its first traceback each time, or every raise would leave its frames in it.
             raise error.with_traceback(trace)
         finally:
-            del error, trace, self  # else the exception and this frame hold each other
+            del error, trace, self
 
     def _settle(self, timeout: float | None) -> bool:
         """Wait until the future is done, or run its hook; False if the time is up."""

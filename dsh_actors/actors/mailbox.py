@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Mailbox", "StopFlag"]
 
-# Guards only the creation of what is made on demand. Reentrant: a finaliser may get in.
-_making = RLock()
+# Guards only the assignment of what is made on demand, by any actor. Reentrant, as a finaliser
+# may get in.
+making = RLock()
 
 
 class StopFlag:
@@ -82,7 +83,7 @@ class StopFlag:
         if self.closed:
             return True
         fresh: Future[None] = Future()
-        with _making:
+        with making:
             stopped = self._stopped = self._stopped or fresh
         if self.closed:
             return True
@@ -213,7 +214,7 @@ class Mailbox(StopFlag):
 
     def _make_lane(self, name: Literal["control", "user"]) -> Lane:
         fresh: Lane = deque()
-        with _making:
+        with making:
             lane: Lane | None = getattr(self, name)
             if lane is None:
                 lane = fresh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -14,7 +15,7 @@ from pykka.messages import _ActorStop
 from dsh_actors.actors import deadletters, registry
 from dsh_actors.actors.dispatcher import Dispatcher, default_dispatcher
 from dsh_actors.actors.future import Future
-from dsh_actors.actors.mailbox import Mailbox
+from dsh_actors.actors.mailbox import Mailbox, making
 from dsh_actors.actors.ref import PooledRef
 from dsh_actors.actors.urn import format_urn
 
@@ -30,7 +31,7 @@ __all__ = ["PooledActor", "set_failure_listener"]
 logger = logging.getLogger("pykka")
 
 _BATCH = range(16)
-_NEW, _RUNNING, _ENDED = range(3)
+_NEW, _RUNNING, _ENDING, _ENDED = range(4)
 
 _failure_listener: FailureListener | None = None
 
@@ -70,7 +71,7 @@ class PooledActor(pykka.Actor):
             or, if that is None, one that all actors without one share.
     """
 
-    __slots__ = ("_actor_ref", "_phase", "actor_inbox")
+    __slots__ = ("_actor_ref", "_end", "_phase", "actor_inbox")
 
     registered_with_pykka: ClassVar[bool] = True
     """Whether ``pykka.ActorRegistry`` knows the actor, so that its ``stop_all`` stops it."""
@@ -87,6 +88,7 @@ class PooledActor(pykka.Actor):
     actor_inbox: Mailbox
     _actor_ref: PooledRef[Any] | None  # type: ignore[assignment]
     _phase: int
+    _end: Future[None] | None
 
     def __init__(self, *_args: Any, dispatcher: Dispatcher | None = None, **_kwargs: Any) -> None:
         # Pykka's own __init__ makes a random URN and an Event, over half of the actor's cost.
@@ -95,6 +97,7 @@ class PooledActor(pykka.Actor):
         if self.inbox_limit is not None:
             inbox.limit = self.inbox_limit
         self._actor_ref = None
+        self._end = None
         self._phase = _NEW
 
     @staticmethod
@@ -197,16 +200,27 @@ class PooledActor(pykka.Actor):
         self.actor_inbox.put_control(Envelope(_ActorStop()))
 
     def end_now(self) -> Future[None]:
-        """Stop before any message that waits.
+        """Stop before any message that waits, if the actor has not stopped yet.
 
         Returns:
-            a future that is done when the actor has stopped, whether or not it had before.
+            the future of :meth:`when_ended`.
         """
-        end: Future[None] = Future()
-        try:
-            self.actor_inbox.put_control(Envelope(_ActorStop(), end))
-        except ActorDeadError as error:
-            end.set_error(error)
+        end = self.when_ended()
+        with contextlib.suppress(ActorDeadError):
+            self.stop_now()
+        return end
+
+    def when_ended(self) -> Future[None]:
+        """Give the future that is done when the actor has ended.
+
+        That is after its last hook has run and all that waited is refused; ``actor_stopped`` is
+        set before that. All callers share one future.
+        """
+        fresh: Future[None] = Future()
+        with making:
+            end = self._end = self._end or fresh
+        if self._phase == _ENDED:
+            end.try_set_result(None)
         return end
 
     # A visit of a dispatcher thread
@@ -215,7 +229,7 @@ class PooledActor(pykka.Actor):
         """Handle a batch of messages; for the dispatcher."""
         inbox = self.actor_inbox
         if self._phase != _RUNNING:
-            if self._phase == _ENDED:
+            if self._phase != _NEW:
                 return False
             self._begin()
         for _ in _BATCH:
@@ -243,7 +257,7 @@ class PooledActor(pykka.Actor):
                 if not isinstance(message, tuple):
                     response = self.on_receive(message)
                 elif isinstance(message, _ActorStop):
-                    self._end(reply_to)
+                    self._finish(reply_to)
                     return False
                 else:
                     response = self._handle_receive(message)
@@ -309,7 +323,7 @@ class PooledActor(pykka.Actor):
             ActorRegistry.unregister(self._actor_ref)
         self.actor_inbox.close()
 
-    def _end(self, reply_to: pykka.Future[Any] | None) -> None:
+    def _finish(self, reply_to: pykka.Future[Any] | None) -> None:
         """Stop because of a stop message."""
         self._close()
         if logger.isEnabledFor(logging.DEBUG):
@@ -323,18 +337,21 @@ class PooledActor(pykka.Actor):
             _answer(reply_to, None)
 
     def _stop(self) -> None:
-        self._end(None)
+        self._finish(None)
 
     def _clear_up(self) -> None:
         """Refuse what waits and let go of everything: the last step of every end."""
-        if self._phase == _ENDED:
+        if self._phase >= _ENDING:
             return
-        self._phase = _ENDED
+        self._phase = _ENDING
         self._close()
         inbox = self.actor_inbox
         self.discard_waiting()
         registry.running.pop(inbox.number, None)
         inbox.forget()
+        self._phase = _ENDED
+        if self._end is not None:
+            self._end.try_set_result(None)
 
     def discard_waiting(self) -> None:
         """Refuse all messages that wait, now and in future; from any thread."""

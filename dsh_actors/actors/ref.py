@@ -102,7 +102,7 @@ class PooledRef(pykka.ActorRef[A]):
         if not block:
             return future
         worker = current_worker()
-        if worker is not None and timeout is None:
+        if worker is not None and timeout is None and self.is_alive():
             self._check_cycle(worker)
         return future.get(timeout=timeout)
 
@@ -148,15 +148,19 @@ class PooledRef(pykka.ActorRef[A]):
         self, put: Callable[[Envelope[Any]], None], block: bool, timeout: float | None
     ) -> Any:
         stopped: Future[bool] = Future()
+        worker = current_worker()
         end: Future[None] = Future()
-        end.add_done_callback(lambda end: stopped.try_set_result(end.exception() is None))
+        end.add_done_callback(lambda end: stopped.try_set_result(True))
         try:
             put(Envelope(_ActorStop(), end))
         except ActorDeadError:
-            stopped.set_result(False)
+            actor = self._actor_weakref()
+            if actor is None or (worker is not None and worker.actor is actor):
+                stopped.set_result(False)
+            else:  # it may be in its last hook
+                actor.when_ended().add_done_callback(lambda _: stopped.try_set_result(False))
         if not block:
             return stopped
-        worker = current_worker()
-        if worker is not None and timeout is None:
+        if worker is not None and timeout is None and not stopped.done():
             self._check_cycle(worker)
         return stopped.get(timeout=timeout)
