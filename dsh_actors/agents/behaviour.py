@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 import zlib
+from _thread import RLock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -27,6 +28,8 @@ _FILE_MODULE = "_dsh_file_"
 _COROUTINE_FUNCTION = 0x80  # inspect.CO_COROUTINE; inspect itself is slow to import
 _VARARGS = 0x04  # inspect.CO_VARARGS
 _resolved: dict[str, Resolved] = {}
+# Whoever asks for a module that is just being executed waits, as with an import statement.
+_file_lock = RLock()
 
 
 def _own_main() -> ModuleType:
@@ -235,8 +238,11 @@ def _load_file(path: str, reference: str) -> ModuleType:
         raise BehaviourError(f"behaviour {reference!r}: there is no file {path}")
     stem = os.path.basename(file)[:-3]
     name = f"{_FILE_MODULE}{stem}_{zlib.crc32(file.encode()):08x}"
-    if name in sys.modules:
-        return sys.modules[name]
+    with _file_lock:
+        return sys.modules.get(name) or _execute(name, file, path, reference)
+
+
+def _execute(name: str, file: str, path: str, reference: str) -> ModuleType:
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location(name, file)
