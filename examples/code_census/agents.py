@@ -58,7 +58,7 @@ async def census(turn: dsh.Turn, prompt: Prompt | None) -> CensusData:
     sources = await _find(turn, total, root, skip=() if given else THIRD_PARTY)
     chunks = {}
     for chunk in split(sources):
-        job = turn.run(count_files, _message(root, chunk), isolation="pool")
+        job = turn.run(count_files, _message(root, chunk), isolation="pool", restart="transient")
         chunks[job.id] = job, chunk
     turn.progress(done=total.files, total=total.files + len(sources))
     async for job in dsh.as_settled([job for job, _ in chunks.values()]):

@@ -36,8 +36,10 @@ class StandInTurn:
         self.progressed: list[dict[str, Any]] = []
         self.checks = 0
 
-    def run(self, behaviour: Any, chunk: dict[str, Any], *, isolation: str) -> dsh.Job:
-        assert (behaviour, isolation) == (count_files, "pool")
+    def run(
+        self, behaviour: Any, chunk: dict[str, Any], *, isolation: str, restart: str
+    ) -> dsh.Job:
+        assert (behaviour, isolation, restart) == (count_files, "pool", "transient")
         self.chunks.append([os.fsdecode(path) for path in chunk["paths"]])
         job = dsh.Job(f"count_files-{len(self.chunks)}", "count_files")
         job._future.set_result(self.child(self, chunk))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sysconfig
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from census_files import THIRD_PARTY
-from commands import run_tree, run_tree_json, worker_pids
+from commands import run_tree, run_tree_json, streaming_tree, worker_pids
 from independent_census import count_folder
 
 if TYPE_CHECKING:
@@ -57,6 +59,28 @@ def test_the_command_counts_a_folder_in_two_workers(tmp_path: Path) -> None:
         "lost": 0,
     }
     assert report["receipt"]["survivors"] == []
+
+
+def test_a_worker_killed_in_mid_run_costs_no_file(tmp_path: Path) -> None:
+    root = f"{sysconfig.get_path('stdlib')}/asyncio"
+    pids: dict[str, int] = {}
+    killed = 0
+    events: list[dict[str, Any]] = []
+    options = ("--set", f"root={root}", "--workers", "2")
+    with streaming_tree(TREE, *options, home=tmp_path) as stream:
+        for event in stream:
+            events.append(event)
+            if event["type"] == "agent/started" and event["agent"] != "census":
+                pids[event["agent"]] = event["pid"]
+            elif event["type"] == "turn/start" and event["agent"] in pids and not killed:
+                killed = pids[event["agent"]]
+                os.kill(killed, signal.SIGKILL)
+    report = events[-1]
+    assert (report["subtype"], report["agents"]["lost"]) == ("completed", 0)
+    check_against_independent_count(report["result"], root)
+    assert any(event["type"] == "agent/restarted" for event in events)
+    processes = {process["pid"]: process for process in report["receipt"]["processes"]}
+    assert processes[killed]["ended"] == "killed"
 
 
 @pytest.mark.slow
