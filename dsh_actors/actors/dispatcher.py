@@ -87,7 +87,7 @@ class Worker(threading.Thread):
         self.dispatcher = dispatcher
         self.actor: Runnable | None = None
         self.blocking = 0  # depth of blocks: possibly short ones
-        self.waiting = 0  # depth of waits: nothing but another actor may end them
+        self.waiting: Future[Any] | None = None  # what it sleeps for, if it does
         self.progress = 0
         self.seen = (0, time.monotonic())  # progress and time; the watchdog's note
 
@@ -102,30 +102,34 @@ class Worker(threading.Thread):
                 # was thrown into the thread from outside. Only the actor at hand may suffer.
                 logger.exception("Dispatcher thread %s met an error and goes on", self.name)
                 actor, self.actor = self.actor, None
-                self.blocking = self.waiting = 0
+                self.blocking, self.waiting = 0, None
                 if actor is not None:
                     actor.abandon(error)
             else:
                 return
 
-    def begin_wait(self) -> None:
-        """Say that this thread is about to wait for what another actor may have to do.
+    def begin_wait(self, future: Future[Any]) -> None:
+        """Say that this thread is about to sleep until ``future`` is done.
 
         Raises:
             UsageError: no thread would be left to run actors, and no more may be started.
         """
         dispatcher = self.dispatcher
         if len(dispatcher._threads) >= dispatcher.max_threads:
-            dispatcher._refuse_last_wait(self)
-        else:
-            self.waiting += 1
+            dispatcher._refuse_last_wait(self, future)
+        self.waiting = future
         if not dispatcher._idle and not dispatcher._queue.empty():
             dispatcher._relieve()
 
     def end_wait(self) -> None:
         """Say that the wait is over."""
-        self.waiting -= 1
+        self.waiting = None
         self.progress += 1
+
+    def sleeps(self) -> bool:
+        """Tell whether it waits for a future that is not done: one that was woken runs soon."""
+        future = self.waiting
+        return future is not None and not future.done()
 
 
 class Dispatcher:
@@ -329,7 +333,7 @@ class Dispatcher:
             now = time.monotonic()
             undeclared = False
             for worker in self._threads:
-                if worker.waiting:
+                if worker.sleeps():
                     continue
                 if worker.progress != worker.seen[0]:
                     worker.seen = (worker.progress, now)
@@ -362,15 +366,18 @@ class Dispatcher:
         except RuntimeError:
             logger.exception("Dispatcher %s cannot start a thread", self.name)
 
-    def _refuse_last_wait(self, me: Worker) -> None:
+    def _refuse_last_wait(self, me: Worker, future: Future[Any]) -> None:
         with self._lock:
-            if not self._idle and all(w.waiting for w in self._threads if w is not me):
-                msg = (
-                    f"all {self.max_threads} threads of the dispatcher {self.name!r} would wait "
-                    "for other actors: ask less deeply, or without blocking, or raise max_threads"
-                )
-                raise UsageError(msg)
-            me.waiting += 1
+            # Said under the lock, or the last two threads would each take the other for running.
+            me.waiting = future
+            if self._idle or not all(worker.sleeps() for worker in self._threads):
+                return
+            me.waiting = None
+        msg = (
+            f"all {self.max_threads} threads of the dispatcher {self.name!r} would wait for other "
+            "actors: ask less deeply, or without blocking, or raise max_threads"
+        )
+        raise UsageError(msg)
 
     # The end
 

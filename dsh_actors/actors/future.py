@@ -347,7 +347,7 @@ class Future(pykka.Future[T]):
             if worker is None:
                 rung = bell.wait(remaining)
             else:
-                worker.begin_wait()
+                worker.begin_wait(self)
                 try:
                     rung = bell.wait(remaining)
                 finally:
