@@ -325,6 +325,8 @@ class ActorSystem:
         for worker in list(supervisor.pool.workers):
             supervisor.pool.end(worker, "the system has ended", force=bool(survivors))
         supervisor.pool.join(CLOSE_MARGIN)
+        if survivors or supervisor.pool.alive:
+            survivors = supervisor.teardown.survivors(stop.order)
         supervisor.timers.close(1.0)
         supervisor.host.close(0.0 if survivors else 1.0)
         if core.journal is not None:

@@ -221,7 +221,12 @@ class Teardown:
         with core.lock:
             late = [node for node in order if not _released(node)]
             frames = sys._current_frames()
-            return [Survivor(node.id, node.agent.pid, _stack(node, frames)) for node in late]
+            found = [Survivor(node.id, node.agent.pid, _stack(node, frames)) for node in late]
+        found.extend(
+            Survivor(name, pid, "a process that could not be ended")
+            for name, pid in list(self._supervisor.pool.alive)
+        )
+        return found
 
     def receipt(self, stop: Stop, survivors: list[Survivor]) -> Receipt:
         """The receipt of one stop: the agents of its snapshot, the processes ended for them."""

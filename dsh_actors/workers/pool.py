@@ -60,6 +60,9 @@ class WorkerPool:
         # Every worker that may still have processes, dead ones included until they are swept.
         self.workers: set[Worker] = set()
         self.ended: list[EndedProcess] = []
+        # What could not be ended, with the name of its worker: not ours to signal, or stuck in
+        # the kernel. A receipt names it among the survivors.
+        self.alive: list[tuple[str, int]] = []
         self._enders: set[threading.Thread] = set()
 
     def place(self, own: bool) -> Worker:
@@ -170,11 +173,11 @@ class WorkerPool:
                 self._shared.remove(worker)
             if code is not None:
                 self.ended.append(_worker_end(worker.pid, code))
-            self.ended.extend(
-                EndedProcess(e.pid, "shell", e.ended, e.signal)
-                for e in ended
-                if e.pid != worker.pid
-            )
+            for each in ended:
+                if each.ended == "alive":
+                    self.alive.append((worker.name, each.pid))
+                elif each.pid != worker.pid:
+                    self.ended.append(EndedProcess(each.pid, "shell", each.ended, each.signal))
 
     def kill_now(self) -> None:
         """SIGKILL every worker's process tree, waiting for nothing else. The last resort."""
