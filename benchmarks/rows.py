@@ -61,6 +61,10 @@ def _raw(label: str, function: str, n: int, quick: int, metric: str) -> Measure:
     return Measure(label, f"peers.raw:{function}", n, quick, metric)
 
 
+def _link(label: str, function: str, n: int, quick: int, metric: str) -> Measure:
+    return Measure(label, f"peers.bare_link:{function}", n, quick, metric)
+
+
 def _tree(name: str, work: str, n: int, quick: int, metric: str, limit: float) -> Row:
     function = "tree" if n < 10 else "flat"
     return Row(
@@ -108,20 +112,29 @@ ROWS = (
     Row(
         "tell",
         "tell",
-        "tell to one pooled actor",
+        "tell to one pooled actor, until handled",
         "/s",
-        _ours("inline:tell", 200_000, 50_000, "rate"),
-        (_threads("tell", 200_000, 50_000, "rate"),),
+        _ours("inline:tell", 200_000, 50_000, "handled"),
+        (_threads("tell", 200_000, 50_000, "handled"),),
         Target("at least", 2.5, "ThreadingActor"),
     ),
     Row(
         "send",
         "tell",
-        "send to one agent's inbox",
+        "send to one agent's inbox, until accepted",
         "/s",
-        _ours("inline:send", 50_000, 20_000, "rate"),
-        (_threads("tell", 200_000, 50_000, "rate"),),
+        _ours("inline:send", 50_000, 20_000, "accepted"),
+        (_threads("tell", 200_000, 50_000, "accepted"),),
         Target("at least", 0.7, "ThreadingActor"),
+    ),
+    Row(
+        "turns",
+        "tell",
+        "send to one agent, until handled, each in its own turn",
+        "/s",
+        _ours("inline:send", 50_000, 20_000, "handled"),
+        (_threads("tell", 200_000, 50_000, "handled"),),
+        None,
     ),
     Row(
         "ask",
@@ -141,7 +154,7 @@ ROWS = (
         "ask across processes, one at a time",
         "us",
         _ours("remote:ask", 3_000, 1_000, "us"),
-        (_xoscar("ask", 3_000, 1_000, "us"), _raw("bare link", "link_ask", 3_000, 1_000, "us")),
+        (_xoscar("ask", 3_000, 1_000, "us"), _link("bare link", "link_ask", 3_000, 1_000, "us")),
         Target("at most", 0.6, "xoscar"),
     ),
     Row(
@@ -152,8 +165,8 @@ ROWS = (
         _ours("remote:pipelined", 20_000, 10_000, "rate"),
         (
             _xoscar("pipelined", 20_000, 10_000, "rate"),
-            _raw("bare link", "link_pipelined", 100_000, 50_000, "rate"),
-            _raw("bare stream", "stream_pipelined", 100_000, 50_000, "rate"),
+            _link("bare link", "link_pipelined", 100_000, 50_000, "rate"),
+            _link("bare stream", "stream_pipelined", 100_000, 50_000, "rate"),
         ),
         Target("at least", 15, "xoscar"),
     ),
@@ -164,8 +177,8 @@ ROWS = (
         "/s",
         _ours("remote:tell", 50_000, 20_000, "rate"),
         (
-            _raw("bare link", "link_tell", 200_000, 100_000, "rate"),
-            _raw("bare stream", "stream_tell", 200_000, 100_000, "rate"),
+            _link("bare link", "link_tell", 200_000, 100_000, "rate"),
+            _link("bare stream", "stream_tell", 200_000, 100_000, "rate"),
             _xoscar("tell", 20_000, 10_000, "rate"),
         ),
         Target("at least", 0.3, "bare link"),
@@ -198,7 +211,10 @@ ROWS = (
         "SIGKILL of a worker to the supervisor knowing",
         "ms",
         _ours("remote:kill", 10, 5, "ms"),
-        (_raw("pipe EOF", "kill_eof", 20, 10, "ms"),),
+        (
+            _raw("pipe EOF", "kill_eof", 20, 10, "ms"),
+            _raw("pipe EOF, smallest", "kill_eof", 20, 10, "smallest_ms"),
+        ),
         Target("at most", 5.0, "pipe EOF"),
     ),
     Row(

@@ -50,7 +50,7 @@ def _environment(home: Path) -> dict[str, str]:
 def _launch(tree: Path, environment: dict[str, str]) -> float:
     start = time.perf_counter()
     with subprocess.Popen(
-        [*_command(), "run", str(tree), "1", "--output-format", "stream-json"],
+        [*_command(), "run", str(tree), "--output-format", "stream-json"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
