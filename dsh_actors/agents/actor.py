@@ -157,7 +157,7 @@ class AgentActor(PooledActor):
             self._failed(turn, error)
         finally:
             current_turn.reset(token)
-        return self._finish(turn, go_on)
+        return self._end_turn(turn, go_on)
 
     def _steps(self, turn: Turn) -> None:
         call, decode, signal, inbox = self.call, codec.decode, turn.signal, self.inbox
@@ -238,14 +238,15 @@ class AgentActor(PooledActor):
             error = task.exception()
             if error is not None:
                 self._failed(turn, error)
-        following = self._finish(turn, True)
+        following = self._end_turn(turn, True)
         if following is not None:
             self._begin_async(following)
 
-    def _finish(self, turn: Turn, go_on: bool) -> Turn | None:
+    def _end_turn(self, turn: Turn, go_on: bool) -> Turn | None:
         """Report the end of a turn, and claim the next one in the section that ends this one."""
         if turn.number <= 0:
-            return self._finish_hook(turn)
+            self._end_hook(turn)
+            return None
         host = self.host
         port = host.port
         port.turn_ending(self, turn)
@@ -270,7 +271,7 @@ class AgentActor(PooledActor):
             self.ring()
         return following
 
-    def _finish_hook(self, turn: Turn) -> None:
+    def _end_hook(self, turn: Turn) -> None:
         host = self.host
         with host.lock:
             self.running = None

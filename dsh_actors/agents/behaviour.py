@@ -12,12 +12,12 @@ import os
 import sys
 import zlib
 from _thread import RLock
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dsh_actors.errors import BehaviourError, DshActorsError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from dsh_actors.agents.turn import Turn

@@ -98,7 +98,11 @@ class AgentHost:
         self.loop.call(lambda: None)  # starts the loop
         assert self.loop.loop is not None
         running = asyncio.run_coroutine_threadsafe(coroutine, self.loop.loop)
-        turn.signal.add_callback(running.cancel)
+
+        def cancel() -> None:
+            running.cancel()
+
+        turn.signal.add_callback(cancel)
         return running.result()
 
     # -- permits -------------------------------------------------------------------------------

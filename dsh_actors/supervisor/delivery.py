@@ -48,7 +48,7 @@ class Delivery:
         self._core = core
 
     def send(self, node: Node, kind: Kind, body: bytes) -> int:
-        """Deliver; returns the message's id once it is accepted, and committed if there is a store."""
+        """Deliver; returns the message's id once it is accepted, and committed, with a store."""
         if self._core.journal is None:
             return self.deliver(node, kind, body, None)
         committed: Future[None] = Future()

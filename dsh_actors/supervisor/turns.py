@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
 from dsh_actors.agents.behaviour import resolve
-from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.job import Job, Outcome
 from dsh_actors.errors import AgentFailed, AgentGone, Cancelled, TurnAborted
 
 if TYPE_CHECKING:
     from dsh_actors.agents.actor import AgentActor
+    from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.message import Message
     from dsh_actors.agents.turn import Request, Turn, TurnError
     from dsh_actors.lifecycle.node import Node

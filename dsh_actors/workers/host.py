@@ -12,7 +12,6 @@ from dsh_actors import codec
 from dsh_actors.actors.dispatcher import Dispatcher
 from dsh_actors.actors.future import Future
 from dsh_actors.agents import behaviour as behaviours
-from dsh_actors.agents.actor import AgentActor
 from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.host import AgentHost
 from dsh_actors.agents.job import Job, Outcome
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from dsh_actors.agents.actor import AgentActor
     from dsh_actors.agents.message import Kind
     from dsh_actors.agents.turn import Request, Turn, TurnError
 
