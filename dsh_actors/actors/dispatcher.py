@@ -27,11 +27,12 @@ import time
 import weakref
 from _thread import allocate_lock
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dsh_actors.actors import fork
 from dsh_actors.actors.bell import close_descriptors, open_descriptors
 from dsh_actors.actors.registry import live_actors
+from dsh_actors.actors.worker import Runnable, Worker, current_worker, local
 from dsh_actors.errors import ForkedSystemError, SystemClosed, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from dsh_actors.actors.future import Future
 
-__all__ = ["Dispatcher", "Runnable", "current_worker", "default_dispatcher"]
+__all__ = ["Dispatcher", "default_dispatcher"]
 
 logger = logging.getLogger("dsh_actors")
 
@@ -49,87 +50,6 @@ _QUIET_TICKS = 25
 _PATIENCE = 0.02
 _LONGEST_PATIENCE = 1.0
 _KEEP_ALIVE = 1.0
-
-
-class Runnable(Protocol):
-    """What a dispatcher runs: a pooled actor."""
-
-    def serve(self) -> bool:
-        """Do a batch of work; True if the actor is to be served again."""
-
-    def abandon(self, error: BaseException) -> None:
-        """End after an error that ``serve`` let through."""
-
-    def end_now(self) -> Future[None]:
-        """Stop as soon as the handler that runs, if any, returns; done when it has stopped."""
-
-    def discard_waiting(self) -> None:
-        """Give up all that waits, because no thread will serve it any more."""
-
-
-class _Local(threading.local):
-    worker: Worker | None = None
-
-
-_local = _Local()
-
-
-def current_worker() -> Worker | None:
-    """Give the dispatcher thread that this code runs on, or None on any other thread."""
-    return _local.worker
-
-
-class Worker(threading.Thread):
-    """One thread of a dispatcher. Its fields are written by the thread itself only."""
-
-    def __init__(self, dispatcher: Dispatcher, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self.dispatcher = dispatcher
-        self.actor: Runnable | None = None
-        self.blocking = 0  # depth of blocks: possibly short ones
-        self.waiting: Future[Any] | None = None  # what it sleeps for, if it does
-        self.progress = 0
-        self.seen = (0, time.monotonic())  # progress and time; the watchdog's note
-
-    def run(self) -> None:
-        _local.worker = self
-        dispatcher = self.dispatcher
-        while True:
-            try:
-                dispatcher._work(self)
-            except BaseException as error:
-                # Actors deal with their own errors: this is one of the library, or one that
-                # was thrown into the thread from outside. Only the actor at hand may suffer.
-                logger.exception("Dispatcher thread %s met an error and goes on", self.name)
-                actor, self.actor = self.actor, None
-                self.blocking, self.waiting = 0, None
-                if actor is not None:
-                    actor.abandon(error)
-            else:
-                return
-
-    def begin_wait(self, future: Future[Any]) -> None:
-        """Say that this thread is about to sleep until ``future`` is done.
-
-        Raises:
-            UsageError: no thread would be left to run actors, and no more may be started.
-        """
-        dispatcher = self.dispatcher
-        if len(dispatcher._threads) >= dispatcher.max_threads:
-            dispatcher._refuse_last_wait(self, future)
-        self.waiting = future
-        if not dispatcher._idle and not dispatcher._queue.empty():
-            dispatcher._relieve()
-
-    def end_wait(self) -> None:
-        """Say that the wait is over."""
-        self.waiting = None
-        self.progress += 1
-
-    def sleeps(self) -> bool:
-        """Tell whether it waits for a future that is not done: one that was woken runs soon."""
-        future = self.waiting
-        return future is not None and not future.done()
 
 
 class Dispatcher:
@@ -194,14 +114,14 @@ class Dispatcher:
         If it is a dispatcher thread, others will run the actors that wait meanwhile. Follow it
         by :meth:`exit_blocking`. It may be nested, and costs about as much as a method call.
         """
-        worker = _local.worker
+        worker = local.worker
         if worker is not None:
             worker.blocking += 1
             worker.progress += 1
 
     def exit_blocking(self) -> None:
         """Say that what :meth:`enter_blocking` announced is over."""
-        worker = _local.worker
+        worker = local.worker
         if worker is not None:
             worker.blocking -= 1
             worker.progress += 1
@@ -269,6 +189,8 @@ class Dispatcher:
                 self._queue.put(None)  # for the next one
             if len(self._threads) <= self.threads:
                 self._patience = _PATIENCE
+        if self._is_short() and not self.closed:
+            self._attend()  # a sender took this thread for an idle one
         return True
 
     # Threads on demand
@@ -282,10 +204,15 @@ class Dispatcher:
                     return
         if self._watching.acquire(False):
             if self._watchdog is None:
-                self._watchdog = threading.Thread(
+                watchdog = threading.Thread(
                     target=self._watch, name=f"{self.name}-watchdog", daemon=True
                 )
-                self._watchdog.start()
+                try:
+                    watchdog.start()
+                except BaseException:
+                    self._watching.release()
+                    raise
+                self._watchdog = watchdog
             self._bell.release()
 
     def _start_thread(self) -> None:
@@ -303,15 +230,16 @@ class Dispatcher:
     def _watch(self) -> None:
         while True:
             self._bell.acquire()
-            quiet, tick = 0, _TICK
+            quiet = busy = 0
             # It stays awake for a while: waking it for each short block would cost more.
             while quiet < _QUIET_TICKS and not self._ended:
-                if self._is_short():
-                    quiet = 0
-                    tick = _TICK if self._relieve() else min(tick * 2, _LONGEST_TICK)
-                else:
+                if not self._is_short():
                     quiet += 1
-                time.sleep(tick)
+                else:
+                    quiet = 0
+                    busy = 0 if self._relieve() else busy + 1
+                # Where actors wait only because there is much to do, it looks less often.
+                time.sleep(_TICK if busy < _QUIET_TICKS else _LONGEST_TICK)
             self._watching.release()
             if self._ended:
                 return
@@ -331,18 +259,21 @@ class Dispatcher:
             if not self._is_short() or self.forked:
                 return False
             now = time.monotonic()
-            undeclared = False
+            running = undeclared = False
             for worker in self._threads:
                 if worker.sleeps():
                     continue
-                if worker.progress != worker.seen[0]:
+                progress, since = worker.seen
+                if worker.progress != progress:
                     worker.seen = (worker.progress, now)
-                    self._full_reported = False
-                    return False
-                stuck = now - worker.seen[1]
-                if stuck < (_TICK / 2 if worker.blocking else self._patience):
-                    return False
-                undeclared |= not worker.blocking
+                    running = True
+                elif now - since < (_TICK / 2 if worker.blocking else self._patience):
+                    running = True
+                else:
+                    undeclared |= not worker.blocking
+            if running:
+                self._full_reported = False
+                return False
             self._grow()
             if undeclared:
                 self._patience = min(self._patience * 2, _LONGEST_PATIENCE)
@@ -470,7 +401,6 @@ def default_dispatcher() -> Dispatcher:
 @fork.in_child
 def _forget() -> None:
     global _default, _default_lock
-    _local.worker = None
     _default, _default_lock = None, threading.RLock()
     for dispatcher in list(_all):
         dispatcher._poison()

@@ -21,8 +21,8 @@ import pykka
 
 from dsh_actors.actors import fork
 from dsh_actors.actors.bell import LockBell, best_bell
-from dsh_actors.actors.dispatcher import current_worker
 from dsh_actors.actors.fork import next_serial
+from dsh_actors.actors.worker import current_worker
 from dsh_actors.errors import ForkedSystemError, UsageError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import queue
 import sys
 from _thread import RLock, allocate_lock
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pykka import ActorDeadError
 from pykka.messages import _ActorStop
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
     from pykka._envelope import Envelope
 
-    from dsh_actors.actors.dispatcher import Dispatcher, Runnable
+    from dsh_actors.actors.dispatcher import Dispatcher
+    from dsh_actors.actors.worker import Runnable
 
     Lane: TypeAlias = deque[Envelope[Any]]
 
 __all__ = ["Mailbox", "StopFlag"]
 
-# Guards only the assignment of what is made on demand, by any actor. Reentrant, as a finaliser
-# may get in.
+# Guards only the assignment of what is made on demand, by any actor. Nothing is called while it
+# is held, so that no other thread, signal handler or fork comes in between.
 making = RLock()
 
 
@@ -164,7 +165,7 @@ class Mailbox(StopFlag):
         """
         lane = self.user
         if lane is None:
-            lane = self._make_lane("user")
+            lane = self._make_user_lane()
         if len(lane) >= self.limit and not isinstance(envelope.message, _ActorStop):
             if self.closed:
                 self._refuse()
@@ -185,7 +186,7 @@ class Mailbox(StopFlag):
         """
         lane = self.control
         if lane is None:
-            lane = self._make_lane("control")
+            lane = self._make_control_lane()
         lane.append(envelope)
         if self.closed:
             self._withdraw(lane, envelope)
@@ -212,14 +213,19 @@ class Mailbox(StopFlag):
             self.dispatcher.submit(self.actor)  # type: ignore[union-attr, arg-type]
         return True
 
-    def _make_lane(self, name: Literal["control", "user"]) -> Lane:
+    def _make_user_lane(self) -> Lane:
         fresh: Lane = deque()
         with making:
-            lane: Lane | None = getattr(self, name)
-            if lane is None:
-                lane = fresh
-                setattr(self, name, lane)
-        return lane
+            if self.user is None:
+                self.user = fresh
+            return self.user
+
+    def _make_control_lane(self) -> Lane:
+        fresh: Lane = deque()
+        with making:
+            if self.control is None:
+                self.control = fresh
+            return self.control
 
     def _withdraw(self, lane: Lane, envelope: Envelope[Any]) -> None:
         try:
@@ -292,6 +298,16 @@ class Mailbox(StopFlag):
         super().set()
         if self.actor is not None and self._scheduled.acquire(False):
             self.dispatcher.submit(self.actor)  # type: ignore[union-attr]
+
+    def seal(self) -> bool:
+        """Close without asking for a visit, to clear up here.
+
+        Returns:
+            True if nobody visits or is due to: the caller has the flag and must clear up.
+        """
+        super().set()
+        taken: bool = self._scheduled.acquire(False)
+        return taken
 
     def drain(self) -> Iterator[Envelope[Any]]:
         """Take out, of a closed mailbox, what nobody will handle; any thread may do so."""

@@ -10,17 +10,17 @@ from pykka import ActorDeadError
 from pykka._envelope import Envelope
 from pykka.messages import _ActorStop
 
-from dsh_actors.actors.dispatcher import current_worker
 from dsh_actors.actors.future import Future
 from dsh_actors.actors.urn import format_urn
+from dsh_actors.actors.worker import current_worker
 from dsh_actors.errors import AskCycle, InboxFull
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dsh_actors.actors.dispatcher import Worker
     from dsh_actors.actors.mailbox import Mailbox
     from dsh_actors.actors.pooled import PooledActor
+    from dsh_actors.actors.worker import Worker
 
 __all__ = ["PooledRef"]
 

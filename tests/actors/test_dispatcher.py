@@ -182,6 +182,27 @@ def test_superfluous_threads_end_under_a_light_load_too(
         ref.ask(int)
 
 
+def test_a_message_that_races_the_end_of_the_only_free_thread_is_served(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender saw the thread idle, so it woke nobody else, and then the thread timed out."""
+    monkeypatch.setattr("dsh_actors.actors.dispatcher._KEEP_ALIVE", 0.001)
+    gate = threading.Event()
+
+    def block() -> None:
+        with dispatcher.blocking():
+            gate.wait()
+
+    blocked = Caller.start(dispatcher=dispatcher).ask(block, block=False)
+    ref = Caller.start(dispatcher=dispatcher)
+    pause = threading.Event()
+    for turn in range(150):
+        pause.wait(0.0008 + turn % 10 * 0.00005)  # about as long as a thread stays idle
+        assert ref.ask(lambda: 1, timeout=5) == 1
+    gate.set()
+    blocked.get(timeout=5)
+
+
 def test_an_idle_thread_keeps_no_actor_alive(dispatcher: Dispatcher) -> None:
     import weakref
 

@@ -360,6 +360,48 @@ def test_every_ask_resolves_when_it_races_the_stop() -> None:
     assert not live_count()
 
 
+def test_an_idle_actor_retires_at_once(actor: Recorder) -> None:
+    actor.actor_ref.ask(1)
+    wait_until(lambda: not actor.actor_inbox._scheduled.locked())
+    actor.retire()
+    assert actor.when_ended().done()
+    assert not live_count()
+    assert not actor.actor_ref.stop()
+    actor.retire()
+    assert actor.events == ["start", 1]
+
+
+def test_a_busy_actor_retires_when_its_handler_returns(actor: Recorder) -> None:
+    gate = hold(actor)
+    answer = actor.actor_ref.ask(1, block=False)
+    actor.retire()
+    assert not actor.when_ended().done()
+    gate.set()
+    actor.when_ended().result(5)
+    with pytest.raises(ActorDeadError):
+        answer.get(timeout=0)
+
+
+def test_every_ask_and_ring_that_races_a_retirement_ends() -> None:
+    for _ in range(300):
+        actor = Recorder()
+        actor.launch()
+        answers: list[Any] = []
+
+        def send(actor: Recorder = actor, answers: list[Any] = answers) -> None:
+            for number in range(10):
+                answers.append(actor.actor_ref.ask(number, block=False))
+                actor.actor_inbox.ring()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        actor.retire()
+        sender.join()
+        actor.when_ended().result(5)
+        for answer in answers:
+            assert isinstance(answer.exception(5), ActorDeadError | None)
+
+
 @pytest.mark.behaviour(31)
 def test_every_tell_is_handled_refused_or_a_dead_letter(dead_letters: list[DeadLetter]) -> None:
     for _ in range(100):
