@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from dsh_actors.system import ActorSystem, AgentHandle
-
     from dsh_actors.actors.future import Future
+    from dsh_actors.agents.handle import AgentHandle
     from dsh_actors.config import AgentSpec, TreeSpec
     from dsh_actors.sessions import SessionStore
+    from dsh_actors.system import ActorSystem, TreeNode
     from dsh_actors_cli.render.reporter import Reporter
     from dsh_actors_cli.stream import EventStream
 
@@ -78,8 +78,7 @@ def _load(options: Options) -> TreeSpec:
     from dsh_actors.config import MISSING, load_tree
     from dsh_actors.errors import UsageError
 
-    prompt = MISSING if options.prompt is None else options.prompt
-    spec = load_tree(options.tree, parameters=options.parameters, prompt=prompt)
+    spec = load_tree(options.tree, parameters=options.parameters, prompt=options.prompt)
     if all(agent.prompt is MISSING for agent in spec.agents):
         raise UsageError(
             f"{options.tree}: no agent at the root has a prompt; add a prompt to one, or give "
@@ -154,6 +153,7 @@ class _Launch:
             if self._watch.cause is None:
                 self._start(system)
                 self._await_answers()
+                self._await_quiet(system)
         finally:
             receipt = self._stop(system)
         return self._tell(stdout, self._outcome(receipt, system.id))
@@ -171,7 +171,7 @@ class _Launch:
                 for spec, handle in zip(self._spec.agents, handles, strict=True)
                 if spec.prompt is not MISSING
             ]
-            self._session_id = asked[0][1].agent.session_id
+            self._session_id = asked[0][1].agent.session_id or ""
             self._open_stream(system)
             for spec, handle in asked:
                 self._ask(spec, handle)
@@ -207,18 +207,38 @@ class _Launch:
         while self._watch.cause is None and not all(f.done() for f in self._asked.values()):
             self._waker.wait()
 
+    def _await_quiet(self, system: ActorSystem) -> None:
+        """Wait until no agent has work left: a run is not done while a child still works."""
+        while self._watch.cause is None:
+            busy = list(_busy(system.tree()))
+            if not busy:
+                return
+            for agent_id in busy:
+                self._await_idle(system, agent_id)
+
+    def _await_idle(self, system: ActorSystem, agent_id: str) -> None:
+        from dsh_actors.errors import AgentGone
+
+        try:
+            idle = system.agent(agent_id).when_idle()
+        except AgentGone:
+            return
+        idle.add_done_callback(self._waker.wake)
+        while self._watch.cause is None and not idle.done():
+            self._waker.wait()
+
     def _begin_stop(self, cause: signals.StopCause) -> None:
         """Start the ordered stop; on a thread of the watch."""
         self._watch.force_after(self._spec.system.stop_grace + 2 * _DRAIN, cause.code)
         if self._system is not None:
-            self._system.shutdown()
+            self._system.shutdown(cause="deadline" if cause.kind == "timeout" else "user")
         hint = "" if cause.kind == "hangup" else "; press Ctrl-C again to exit at once"
         self._reporter.notify(f"{cause.text}: stopping all agents{hint}")
         self._waker.wake()
 
     def _stop(self, system: ActorSystem) -> dict[str, Any]:
         """Stop the system and return its receipt, the last one if it does not end in time."""
-        ending = system.shutdown()
+        ending = system.shutdown(cause="disposed")
         ending.add_done_callback(self._waker.wake)
         deadline = monotonic() + self._spec.system.stop_grace + _DRAIN
         while not ending.done() and monotonic() < deadline:
@@ -292,6 +312,13 @@ def _walk(agents: Iterable[AgentSpec]) -> Iterator[AgentSpec]:
     for agent in agents:
         yield agent
         yield from _walk(agent.children)
+
+
+def _busy(nodes: Iterable[TreeNode]) -> Iterator[str]:
+    for node in nodes:
+        if node.queued or node.status in ("preparing", "running"):
+            yield node.id
+        yield from _busy(node.children)
 
 
 def _answer(agent: str, future: Future[Any]) -> Answer:

@@ -214,9 +214,8 @@ class Watch:
     def _keep_deadlines(self) -> None:
         now = monotonic()
         if self._arm_at is not None and now >= self._arm_at:
+            _reset_after_one(_URGENT)
             self._arm_at = None
-            if self.cause is None:
-                _reset_after_one(_URGENT)
         timeout = self._timeout
         if timeout is not None and now >= timeout[0]:
             self.stop(StopCause("timeout", exits.TIMEOUT, f"not done after {timeout[1]:g} s"))
@@ -237,6 +236,8 @@ class Watch:
 def _reinstall(number: int, _frame: FrameType | None) -> None:
     """Take back a signal that the kernel has reset; what to do about it is the watch's affair."""
     signal.signal(number, _reinstall)
+    if _armed and number in _URGENT:
+        _reset_after_one((signal.Signals(number),))
 
 
 def _reset_after_one(numbers: tuple[signal.Signals, ...]) -> None:
@@ -246,9 +247,12 @@ def _reset_after_one(numbers: tuple[signal.Signals, ...]) -> None:
     it has installed. Where the layout of that structure is not known, nothing is done: then
     only native code that never returns can hold up a second signal.
     """
+    global _armed
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return
     import ctypes
+
+    _armed = True
 
     libc = ctypes.CDLL(None, use_errno=True)
     flags_at, sa_resethand = 136, 0x80000000
@@ -261,6 +265,7 @@ def _reset_after_one(numbers: tuple[signal.Signals, ...]) -> None:
         libc.sigaction(int(number), action, None)
 
 
+_armed = False
 _installed: Watch | None = None
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger"]
 
-Event = "Mapping[str, Any]"
-
 
 class Ledger:
     """Collects the events of a system.
@@ -28,6 +26,7 @@ class Ledger:
     def __init__(self) -> None:
         self._heard: deque[Mapping[str, Any]] = deque()
         self._parents: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self.ended: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.reasons: dict[str, str] = {}
         self.restarts = 0
@@ -45,28 +44,18 @@ class Ledger:
             self._count(event)
         return fresh
 
-    def totals(self) -> Counter[str]:
-        """Return how many agents ended, by outcome."""
-        return sum(self.ended.values(), Counter())
-
     def _count(self, event: Mapping[str, Any]) -> None:
-        kind, agent = event["type"], str(event.get("agent") or "")
+        kind = event["type"]
         if kind == "agent/started":
-            self._parents[agent] = str(event.get("parent") or "")
-        elif kind == "agent/ended":
-            parent = self._parents.pop(agent, None) or str(event.get("parent") or "")
-            outcome = str(event.get("outcome") or "completed")
-            self.ended[parent][outcome] += 1
-            reason = reason_of(event)
-            if reason and outcome != "completed":
-                self.reasons[agent] = reason
+            self._parents[event["agent"]] = event["parent"] or ""
+        elif kind == "turn/end" and event["error"]:
+            self._errors[event["agent"]] = event["error"]
         elif kind == "agent/restarted":
             self.restarts += 1
-
-
-def reason_of(event: Mapping[str, Any]) -> str:
-    """Return why the agent of an event ended, as far as the event says."""
-    error = event.get("error") or event.get("reason") or ""
-    if isinstance(error, dict):
-        return f"{error.get('type', 'error')}: {error.get('message', '')}".rstrip(": ")
-    return str(error)
+        elif kind == "agent/ended" and not event["restarting"]:
+            agent, outcome = event["agent"], event["outcome"]
+            self.ended[self._parents.pop(agent, "")][outcome] += 1
+            error = self._errors.pop(agent, None)
+            reason = event["detail"] or error
+            if reason and outcome != "completed":
+                self.reasons[agent] = reason

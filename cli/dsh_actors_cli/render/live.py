@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from dsh_actors.observe.display import display_text
 from dsh_actors_cli.duration import show_duration
+from dsh_actors_cli.render.style import cell_width
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +17,15 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["Frame", "Node", "Row", "draw_frame", "rows_of"]
+    from dsh_actors.system import TreeNode
 
-# Below these widths the note, and then the process, have no room.
-_WIDTH_FOR_NOTE = 100
-_WIDTH_FOR_PROCESS = 70
+__all__ = ["Frame", "Row", "draw_frame", "rows_of"]
+
+# The share of the width that names may take.
+_LABEL_SHARE = 0.4
+_NARROWEST_NOTE = 16
+_GAP = 2
+_PID = 11
 _BAR = 16
 # How many children of one parent are shown if there is room.
 _MOST_CHILDREN = 12
@@ -37,25 +42,6 @@ _STATUS = {
 }
 
 
-class Node(Protocol):
-    """What the frame needs to know of an agent in the tree of a system."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def pid(self) -> int | None: ...
-    @property
-    def progress(self) -> Mapping[str, Any] | None: ...
-    @property
-    def queued(self) -> int: ...
-    @property
-    def started(self) -> float: ...
-    @property
-    def children(self) -> Sequence[Node]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """A line of the tree: an agent, or a summary of those that are not shown.
@@ -67,7 +53,7 @@ class Row:
     """
 
     guide: str
-    node: Node | None = None
+    node: TreeNode | None = None
     text: str = ""
 
 
@@ -89,7 +75,7 @@ class Frame:
     title: str
     elapsed: float
     now: float
-    roots: Sequence[Node]
+    roots: Sequence[TreeNode]
     ended: Mapping[str, Counter[str]] = field(default_factory=dict)
     named: Collection[str] = ()
     notice: str = ""
@@ -103,7 +89,7 @@ def draw_frame(frame: Frame, console: Console) -> list[str]:
     height = max(2, console.height - 3)
     parts: list[RenderableType] = [_heading(frame)]
     if frame.roots:
-        parts.append(_table(frame, rows_of(frame, height), console.width))
+        parts.extend(_body(frame, rows_of(frame, height), console.width))
     with console.capture() as captured:
         console.print(Group(*parts), overflow="ellipsis", no_wrap=True, crop=True)
     return captured.get().splitlines()[: console.height - 1]
@@ -137,7 +123,7 @@ def rows_of(frame: Frame, height: int) -> list[Row]:
 
 
 def _level(
-    frame: Frame, nodes: Sequence[Node], parent: str, guide: str, most: int, limit: int
+    frame: Frame, nodes: Sequence[TreeNode], parent: str, guide: str, most: int, limit: int
 ) -> list[Row]:
     shown = _choose(nodes, most, frame.named)
     summary = _summary(nodes, shown, frame.ended.get(parent, Counter()))
@@ -154,7 +140,7 @@ def _level(
     return rows
 
 
-def _choose(nodes: Sequence[Node], most: int, named: Collection[str]) -> list[Node]:
+def _choose(nodes: Sequence[TreeNode], most: int, named: Collection[str]) -> list[TreeNode]:
     """Return the children to show, in their own order: parents and named ones, then busy ones."""
     if len(nodes) <= most:
         return list(nodes)
@@ -167,7 +153,7 @@ def _choose(nodes: Sequence[Node], most: int, named: Collection[str]) -> list[No
     return [nodes[place] for place in sorted(chosen)]
 
 
-def _summary(nodes: Sequence[Node], shown: Sequence[Node], ended: Mapping[str, int]) -> str:
+def _summary(nodes: Sequence[TreeNode], shown: Sequence[TreeNode], ended: Mapping[str, int]) -> str:
     hidden: Counter[str] = Counter()
     if len(shown) < len(nodes):
         hidden.update(node.status for node in nodes)
@@ -196,7 +182,7 @@ def _heading(frame: Frame) -> RenderableType:
     return heading
 
 
-def _living(roots: Sequence[Node]) -> Counter[str]:
+def _living(roots: Sequence[TreeNode]) -> Counter[str]:
     counts: Counter[str] = Counter()
     todo = list(roots)
     while todo:
@@ -206,56 +192,101 @@ def _living(roots: Sequence[Node]) -> Counter[str]:
     return counts
 
 
-def _table(frame: Frame, rows: Sequence[Row], width: int) -> Table:
+def _body(frame: Frame, rows: Sequence[Row], width: int) -> list[RenderableType]:
+    """Return the rows: agents in grids of the same columns, summaries as lines between them."""
+    from itertools import groupby
+
+    from rich.text import Text
+
+    columns = _columns(rows, width)
+    body: list[RenderableType] = []
+    for is_agent, group in groupby(rows, key=lambda row: row.node is not None):
+        if is_agent:
+            body.append(_grid(frame, list(group), columns))
+        else:
+            body.extend(Text(f"{row.guide}{row.text}", "dim") for row in group)
+    return body
+
+
+def _columns(rows: Sequence[Row], width: int) -> dict[str, int]:
+    """Return the width of each column that there is room for, by its name."""
+    labels = [cell_width(r.guide + display_text(r.node.id)) for r in rows if r.node is not None]
+    statuses = [len(_status_text(row.node)) for row in rows if row.node is not None]
+    counts = [len(_count(row.node)) for row in rows if row.node is not None]
+    remote = [row.node.isolation != "inline" for row in rows if row.node is not None]
+    columns = {
+        "label": min(max(labels, default=0), max(12, int(width * _LABEL_SHARE))),
+        "status": max(statuses, default=0),
+    }
+    for name, wanted in (
+        ("elapsed", 9),
+        ("bar", _BAR if any(counts) else 0),
+        ("count", max(counts, default=0)),
+        ("pid", _PID if any(remote) else 0),
+    ):
+        if wanted and sum(columns.values()) + _GAP * len(columns) + wanted <= width:
+            columns[name] = wanted
+    left = width - sum(columns.values()) - _GAP * len(columns)
+    if left >= _NARROWEST_NOTE:
+        columns["note"] = left
+    return columns
+
+
+def _grid(frame: Frame, rows: Sequence[Row], columns: Mapping[str, int]) -> Table:
     from rich.table import Table
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=None)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    if width >= _WIDTH_FOR_PROCESS:
-        table.add_column(no_wrap=True, justify="right")
-    table.add_column(no_wrap=True)
-    if width >= _WIDTH_FOR_NOTE:
-        table.add_column(no_wrap=True, overflow="ellipsis")
+    grid = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+    for name, width in columns.items():
+        right = name in ("elapsed", "count")
+        grid.add_column(
+            width=width, no_wrap=True, overflow="ellipsis", justify="right" if right else "left"
+        )
     for row in rows:
-        table.add_row(*_cells(row, frame, width))
-    return table
+        assert row.node is not None
+        cells = _cells(row.guide, row.node, frame.now)
+        grid.add_row(*(cells[name] for name in columns))
+    return grid
 
 
-def _cells(row: Row, frame: Frame, width: int) -> list[RenderableType]:
+def _cells(guide: str, node: TreeNode, now: float) -> dict[str, RenderableType]:
     from rich.text import Text
 
-    node = row.node
-    if node is None:
-        return [Text.assemble((row.guide, "dim"), (row.text, "dim"))]
-    status = Text(node.status, _STATUS.get(node.status, ""))
-    if node.queued:
-        status.append(f" +{node.queued}", "dim")
-    cells: list[RenderableType] = [
-        Text.assemble((row.guide, "dim"), display_text(node.id)),
-        status,
-        Text(show_duration(max(0.0, frame.now - node.started)), "dim"),
-    ]
-    if width >= _WIDTH_FOR_PROCESS:
-        cells.append(Text(f"pid {node.pid}" if node.pid else "", "dim"))
-    cells.append(_progress(node.progress))
-    if width >= _WIDTH_FOR_NOTE:
-        cells.append(Text(display_text((node.progress or {}).get("note") or ""), "dim"))
-    return cells
+    progress = node.progress or {}
+    done, total = progress.get("done"), progress.get("total")
+    bar = _bar(done, total) if total and done is not None else ""
+    return {
+        "label": Text.assemble((guide, "dim"), display_text(node.id)),
+        "status": Text(_status_text(node), _STATUS.get(node.status, "")),
+        "elapsed": Text(show_duration(max(0.0, now - node.started)), "dim"),
+        "bar": bar,
+        "count": Text(_count(node)),
+        "pid": Text("" if node.isolation == "inline" else f"pid {node.pid}", "dim"),
+        "note": Text(display_text(progress.get("note") or ""), "dim"),
+    }
 
 
-def _progress(progress: Mapping[str, Any] | None) -> RenderableType:
-    from rich.text import Text
-
-    if not progress or progress.get("done") is None:
-        return Text("")
-    done, total = progress["done"], progress.get("total")
-    if not total:
-        return Text(f"{done}")
+def _bar(done: float, total: float) -> RenderableType:
     from rich.progress_bar import ProgressBar
-    from rich.table import Table
 
-    bar = Table.grid(padding=(0, 1, 0, 0))
-    bar.add_row(ProgressBar(total=total, completed=done, width=_BAR), Text(f"{done}/{total}"))
-    return bar
+    return ProgressBar(
+        total=total,
+        completed=done,
+        width=_BAR,
+        style="bright_black",
+        complete_style="green",
+        finished_style="bold green",
+    )
+
+
+def _status_text(node: TreeNode | None) -> str:
+    if node is None:
+        return ""
+    return f"{node.status} +{node.queued}" if node.queued else node.status
+
+
+def _count(node: TreeNode | None) -> str:
+    progress = (node.progress if node is not None else None) or {}
+    done, total = progress.get("done"), progress.get("total")
+    if done is None:
+        return ""
+    return f"{done}/{total}" if total else f"{done}"

@@ -6,7 +6,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.observe.display import display_text
-from dsh_actors_cli.render.ledger import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,6 +33,8 @@ class PlainLines:
         self._named = frozenset(named)
         self._style = style
         self._started = started
+        self._errors: dict[str, str] = {}
+        self._restarting: set[str] = set()
         self._known: dict[str, Mapping[str, Any]] = {}
         self._told: dict[str, float] = {}
         self._waiting: dict[str, Mapping[str, Any]] = {}
@@ -48,19 +49,21 @@ class PlainLines:
         told: list[str] = []
         troubles: list[str] = []
         for event in events:
-            kind, agent = event["type"], str(event.get("agent") or "")
+            kind, agent = event["type"], event.get("agent")
             if kind == "progress":
-                known = self._known.get(agent, {})
-                fresh = {key: value for key, value in event.items() if value is not None}
-                self._waiting[agent] = self._known[agent] = {**known, **fresh}
+                self._note_progress(event)
             elif kind == "agent/started" and agent in self._named:
-                told.append(f"{display_text(agent)}: started")
+                if agent not in self._restarting:
+                    told.append(f"{display_text(agent)}: started")
+            elif kind == "turn/end" and event["error"]:
+                self._errors[event["agent"]] = event["error"]
             elif kind == "agent/ended":
-                self._end(agent, event, told, troubles)
+                self._end(event, told, troubles)
             elif kind == "agent/restarted":
-                told.append(f"{display_text(agent)}: restarted{_because(event)}")
-            elif kind == "worker/ended" and event.get("signal"):
-                told.append(f"worker {event.get('pid')}: ended by {event['signal']}")
+                self._restarting.discard(event["agent"])
+                told.append(f"{display_text(agent)}: restarted: {display_text(event['reason'])}")
+            elif kind == "worker/ended" and not event["expected"]:
+                told.append(self._style(display_text(event["how"]), "red"))
         told.extend(self._progress(last))
         told.extend(troubles[:_MAX_NAMED])
         if len(troubles) > _MAX_NAMED:
@@ -68,16 +71,24 @@ class PlainLines:
         stamp = self._style(f"{monotonic() - self._started:7.1f}s", "dim")
         return [f"{stamp}  {line}" for line in told]
 
-    def _end(
-        self, agent: str, event: Mapping[str, Any], told: list[str], troubles: list[str]
-    ) -> None:
-        outcome = str(event.get("outcome") or "completed")
+    def _note_progress(self, event: Mapping[str, Any]) -> None:
+        agent = event["agent"]
+        fresh = {key: value for key, value in event.items() if value is not None}
+        self._waiting[agent] = self._known[agent] = {**self._known.get(agent, {}), **fresh}
+
+    def _end(self, event: Mapping[str, Any], told: list[str], troubles: list[str]) -> None:
+        agent, outcome = event["agent"], event["outcome"]
         self._told.pop(agent, None)
         self._known.pop(agent, None)
         waiting = self._waiting.pop(agent, None)
+        error = self._errors.pop(agent, None)
+        if event["restarting"]:
+            self._restarting.add(agent)
+            return  # it is told when the new one is there
         if agent in self._named and waiting is not None:
             told.append(_progress_line(agent, waiting))
-        line = f"{display_text(agent)}: {outcome}{_because(event)}"
+        reason = "" if outcome == "completed" else event["detail"] or error
+        line = f"{display_text(agent)}: {outcome}" + (f": {display_text(reason)}" if reason else "")
         if outcome in ("failed", "lost"):
             troubles.append(self._style(line, "red"))
         elif agent in self._named:
@@ -107,8 +118,3 @@ def _progress_line(agent: str, event: Mapping[str, Any]) -> str:
     if note:
         parts.append(display_text(note))
     return " ".join(parts)
-
-
-def _because(event: Mapping[str, Any]) -> str:
-    reason = reason_of(event)
-    return f": {display_text(reason)}" if reason else ""

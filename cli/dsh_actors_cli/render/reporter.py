@@ -20,7 +20,7 @@ from dsh_actors_cli.render.style import Style, wants_colour
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dsh_actors_cli.render.live import Node
+    from dsh_actors.system import TreeNode
     from dsh_actors_cli.render.screen import Screen
 
 __all__ = ["Reporter", "wants_live_tree"]
@@ -63,14 +63,14 @@ class Reporter:
         self._screen = screen
         self._plain = PlainLines(named, self.style, started)
         self._on_hang_up = on_hang_up
-        self._tree: Callable[[], Sequence[Node]] = list
+        self._tree: Callable[[], Sequence[TreeNode]] = list
         self._notice = ""
         self._told_notice = ""
         self._awake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="dsh-report", daemon=True)
 
-    def start(self, tree: Callable[[], Sequence[Node]]) -> None:
+    def start(self, tree: Callable[[], Sequence[TreeNode]]) -> None:
         """Begin to show.
 
         Parameters:

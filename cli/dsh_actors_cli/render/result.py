@@ -42,7 +42,7 @@ def _block(value: Any, width: int | None, style: Style) -> list[str]:
         return _record(value, width, style)
     if isinstance(value, list) and _is_table(value):
         return table(value, width=width, style=style)
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         return _items(value, width, style)
     return display_text(_scalar(value), multiline=True).split("\n")
 
