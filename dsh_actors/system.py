@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.actors.dispatcher import Dispatcher
 from dsh_actors.actors.future import Future
 from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.waiting import current_turn
@@ -14,6 +13,7 @@ from dsh_actors.errors import AgentGone, ForkedSystemError, UsageError
 from dsh_actors.supervisor.core import Core, Settings, Spec
 from dsh_actors.supervisor.journal import Journal
 from dsh_actors.supervisor.receipt import Receipt
+from dsh_actors.supervisor.runtime import Runtime
 from dsh_actors.supervisor.supervisor import Supervisor
 from dsh_actors.workers.pool import default_workers
 from dsh_actors.workers.process import importing_main
@@ -88,6 +88,7 @@ class ActorSystem:
         max_turns: int = 64,
         inbox_limit: int = 100_000,
         on_event: Callable[[Mapping[str, Any]], None] | None = None,
+        _runtime: Runtime | None = None,
     ) -> None:
         if importing_main():
             raise UsageError(
@@ -106,10 +107,11 @@ class ActorSystem:
             max_turns=max_turns,
             inbox_limit=inbox_limit,
         )
-        self._core = Core(name, settings, on_event)
+        runtime = _runtime or Runtime()
+        self._core = Core(name, settings, on_event, runtime)
         if store is not None:
             self._core.journal = Journal(self._core, store)
-        self._dispatcher = Dispatcher(f"dsh-{self._core.system_id}")
+        self._dispatcher = runtime.dispatcher(f"dsh-{self._core.system_id}")
         self._supervisor = Supervisor(self._core, self._dispatcher, self._all_ended)
         self._supervisor.launch()
         self._agents_ended = threading.Event()
@@ -301,9 +303,7 @@ class ActorSystem:
         stop = self._supervisor.teardown.stop_all(cause, grace)
         if not stop.order:
             self._agents_ended.set()
-        threading.Thread(
-            target=self._close, args=(stop,), name=f"dsh-{self.id}-closer", daemon=True
-        ).start()
+        self._core.runtime.in_background(f"dsh-{self.id}-closer", lambda: self._close(stop))
         return self._shutdown
 
     def drain(self) -> Future[Receipt]:

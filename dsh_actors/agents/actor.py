@@ -30,9 +30,6 @@ READY: Final = 1
 RELEASING: Final = 2
 RELEASED: Final = 3
 
-TURNS_PER_VISIT: Final = 16
-"""How many turns a dispatcher thread runs for one agent before the next agent's turn comes."""
-
 NOTHING: Final = codec.encode(None)
 
 REDELIVERY: Final = 0.1
@@ -104,7 +101,7 @@ class AgentActor(PooledActor):
             return
         host.dispatcher.enter_blocking()
         try:
-            for left in range(TURNS_PER_VISIT, 0, -1):
+            for left in range(host.turns_per_visit, 0, -1):
                 turn = self._run_plain(turn, go_on=left > 1)
                 if turn is None:
                     break

@@ -63,9 +63,11 @@ class AgentHost:
     Parameters:
         port: the way to the supervisor.
         dispatcher: the threads that run mailboxes and plain turns.
+        loop: the event loop for async turns; by default one of its own.
         lock: guards every agent's inbox, phase and signal; in the supervisor's process it is
             the lock of the tree, so that there is one lock and no order to keep.
         max_turns: how many plain turns run at once.
+        turns_per_visit: how many turns a thread runs for one agent before the next one's turn.
     """
 
     def __init__(
@@ -75,13 +77,16 @@ class AgentHost:
         lock: LockType | None = None,
         *,
         max_turns: int,
+        loop: LoopThread | None = None,
+        turns_per_visit: int = 16,
     ) -> None:
         self.port = port
         self.dispatcher = dispatcher
         self.lock = lock if lock is not None else allocate_lock()
         self.pid = os.getpid()
         self.permits = Permits(max_turns)
-        self.loop = LoopThread(f"{dispatcher.name}-loop")
+        self.loop = loop if loop is not None else LoopThread(f"{dispatcher.name}-loop")
+        self.turns_per_visit = turns_per_visit
 
     def start(
         self, name: str, key: Any, target: Any, args: dict[str, Any] | None = None

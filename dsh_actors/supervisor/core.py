@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import secrets
 from _thread import allocate_lock
 from collections import deque
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.supervision import Intensity, RestartType
     from dsh_actors.supervisor.journal import Journal
     from dsh_actors.supervisor.receipt import AgentEnd
+    from dsh_actors.supervisor.runtime import Runtime
 
 HISTORY = 200_000
 """How many ended agents a system remembers for its final receipt."""
@@ -83,13 +82,18 @@ class Core:
     """
 
     def __init__(
-        self, name: str, settings: Settings, observer: Callable[[Mapping[str, Any]], None] | None
+        self,
+        name: str,
+        settings: Settings,
+        observer: Callable[[Mapping[str, Any]], None] | None,
+        runtime: Runtime,
     ) -> None:
+        self.runtime = runtime
         self.lock = allocate_lock()
         self.tree = Tree()
         self.settings = settings
-        self.pid = os.getpid()
-        self.system_id = f"{name}-{self.pid}-{secrets.token_hex(3)}"
+        self.pid = runtime.pid
+        self.system_id = f"{name}-{self.pid}-{runtime.token()}"
         self.observer = observer
         self.journal: Journal | None = None
         self.log = get_logger("dsh_actors.supervisor")

@@ -6,7 +6,6 @@ is either seen by the mark of a stop, or refused by it.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
@@ -103,7 +102,7 @@ class Factory:
                 if core.journal is not None:
                     core.journal.open_locked(node, spec)
                 if core.observer is not None:
-                    core.started_at[node.generation] = time.time()
+                    core.started_at[node.generation] = core.runtime.now()
                 for message in queued or ():
                     node.agent.accept(message)
         except BaseException:

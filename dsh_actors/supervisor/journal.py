@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
@@ -34,10 +33,9 @@ class Journal:
         """Begin the session of a new agent."""
         from dsh_actors.agents.behaviour import resolve
         from dsh_actors.sessions.events import SessionHeader
-        from dsh_actors.sessions.ids import new_session_id
 
         sessions = self._core.sessions
-        id = new_session_id()
+        id = self._core.runtime.session_id()
         parent = sessions.get(node.parent.generation) if node.parent is not None else None
         top = node
         while top.parent is not None:
@@ -53,7 +51,7 @@ class Journal:
                 parent=parent,
                 depth=node.depth,
                 behaviour=name if isinstance(name, str) else resolve(name).name,
-                created=time.time(),
+                created=self._core.runtime.now(),
                 policy={},
                 options={
                     "isolation": spec.isolation,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
 from dsh_actors.actors.pooled import PooledActor
-from dsh_actors.actors.timers import Timers
 from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.host import AgentHost
 from dsh_actors.errors import AgentLost, Cancelled, DshActorsError
@@ -21,7 +20,6 @@ from dsh_actors.supervisor.factory import Factory
 from dsh_actors.supervisor.links import Links
 from dsh_actors.supervisor.teardown import Teardown
 from dsh_actors.supervisor.turns import Turns
-from dsh_actors.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core, OneShot, Spec
-
-WORK_PER_VISIT = 256
-"""How many posted effects are performed before other actors get the thread."""
 
 
 class Supervisor(PooledActor):
@@ -53,13 +48,21 @@ class Supervisor(PooledActor):
         self.core = core
         self.all_ended = ended
         self._work: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self.timers = Timers(f"{dispatcher.name}-timers")
+        runtime = core.runtime
+        self.timers = runtime.timers(f"{dispatcher.name}-timers")
         self.delivery = Delivery(core)
         self.turns = Turns(core, self)
         self.teardown = Teardown(core, self)
-        self.host = AgentHost(self.turns, dispatcher, core.lock, max_turns=core.settings.max_turns)
+        self.host = AgentHost(
+            self.turns,
+            dispatcher,
+            core.lock,
+            max_turns=core.settings.max_turns,
+            loop=runtime.loop(f"{dispatcher.name}-loop"),
+            turns_per_visit=runtime.turns_per_visit,
+        )
         params = {"max_turns": core.settings.max_turns}
-        self.pool = WorkerPool(core.settings.workers, core.system_id, Links(core, self), params)
+        self.pool = runtime.pool(core.settings.workers, core.system_id, Links(core, self), params)
         self.factory = Factory(core, self.host, self.pool, self.delivery)
 
     # -- work in order -------------------------------------------------------------------------
@@ -72,7 +75,7 @@ class Supervisor(PooledActor):
     def on_doorbell(self) -> None:
         """Do what was posted. One failing piece is logged and fails nothing else."""
         work = self._work
-        for _ in range(WORK_PER_VISIT):
+        for _ in range(self.core.runtime.work_per_visit):
             try:
                 function, args = work.popleft()
             except IndexError:

@@ -8,7 +8,6 @@ set and every cancel frame queued. *Notify*: callbacks and observers, once all a
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
@@ -506,7 +505,7 @@ class Teardown:
             if spec.intensity is None:
                 settings = self._core.settings
                 spec.intensity = Intensity(settings.restarts, settings.restart_period)
-            node.restarting = spec.intensity.allow(time.monotonic())
+            node.restarting = spec.intensity.allow(self._core.runtime.monotonic())
             if not node.restarting:
                 node.detail = f"{node.detail}; restarted too often, so not again"
         return node.restarting

@@ -99,9 +99,7 @@ class Turns:
                 "turn/end", agent=node.id, turn=number, reason=reason,
                 error=None if error is None else f"{error[0]}: {error[1]}",
             )  # fmt: skip
-        if (
-            node.one_shot or node.closing is not None or node.children or core.idle_waiters
-        ):
+        if node.one_shot or node.closing is not None or node.children or core.idle_waiters:
             self._supervisor.post(self._supervisor.teardown.turn_over, node, number)
 
     # -- HostPort: what inline agents tell ------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,17 +39,16 @@ class WorkerPool:
 
     Parameters:
         size: how many shared workers there may be; started when first needed.
-        system_id: names the workers, and marks every process that they start.
+        marker: marks every process that they start.
         events: is told what the workers say.
         params: for every worker, see :func:`dsh_actors.workers.host.serve`.
     """
 
     def __init__(
-        self, size: int, system_id: str, events: WorkerEvents, params: dict[str, Any]
+        self, size: int, marker: str, events: WorkerEvents, params: dict[str, Any]
     ) -> None:
         self.size = size
-        self.marker = f"{system_id}:{secrets.token_hex(4)}"
-        self._system_id = system_id
+        self.marker = marker
         self._events = events
         self._params = params
         self._lock = allocate_lock()
