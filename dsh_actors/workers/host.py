@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
@@ -31,10 +29,10 @@ from dsh_actors.errors import (
     TurnAborted,
 )
 from dsh_actors.workers import frames
-from dsh_actors.workers.link import Link, LinkClosed
+from dsh_actors.workers.link import Link
 from dsh_actors.workers.process import import_parent_main
 from dsh_actors.workers.proctree import end_own_descendants
-from dsh_actors.workers.remote import pack
+from dsh_actors.workers.reporter import Reporter
 
 if TYPE_CHECKING:
     import socket
@@ -60,30 +58,53 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
         sock: the connection to the supervisor.
         params: ``worker`` (its number), ``max_turns``, ``marker``.
     """
-    WorkerHost(sock, params).serve()
+    name = f"dsh-worker-{params['worker']}"
+    behaviours.find_main = import_parent_main
+    host = WorkerHost(
+        Dispatcher(name), params["max_turns"], lambda why: _exit(params["marker"], why)
+    )
+    link = Link(sock, on_messages=host.act, on_close=host.end, name=name)
+    host.connect(link, Reporter(link, f"{name}-reporter"))
+    link.run()
+    # Not reached: the end of the link ends the process.
+
+
+def _exit(marker: str, reason: BaseException | None) -> None:
+    """The link has ended: end everything that was started here, then this process."""
+    status = 0
+    if reason is not None:
+        print(f"dsh-actors worker {os.getpid()}: {reason}", file=sys.stderr)  # noqa: T201
+        status = 1
+    try:
+        end_own_descendants(marker)
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 class WorkerHost:
-    """All agents of this worker, and their way to the supervisor."""
+    """All agents of this worker, and their way to the supervisor.
 
-    def __init__(self, sock: socket.socket, params: dict[str, Any]) -> None:
-        name = f"dsh-worker-{params['worker']}"
-        self._marker: str = params["marker"]
-        self._dispatcher = Dispatcher(name)
-        self._host = AgentHost(self, self._dispatcher, max_turns=params["max_turns"])
+    Parameters:
+        dispatcher: the threads that run mailboxes and plain turns.
+        max_turns: how many plain turns run at once.
+        end: called with the reason when the link has ended, however that came.
+        host: further parameters of :class:`AgentHost`.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        max_turns: int,
+        end: Callable[[BaseException | None], None],
+        **host: Any,
+    ) -> None:
+        self.end = end
+        self._host = AgentHost(self, dispatcher, max_turns=max_turns, **host)
         self._agents: dict[int, AgentActor] = {}
         # Futures of requests to the supervisor, by number.
         self._requests: dict[int, Job | Future[Any]] = {}
         self._number = 0
-        # Completed turns (key, turn, message id, result) that are not reported yet. Frames that
-        # must not overtake them are queued under the same lock.
-        self._done: list[tuple[int, int, int, bytes]] = []
-        self._done_lock = allocate_lock()
-        self._reporter: threading.Thread | None = None
-        self._report_wanted = False
-        self._report_bell = allocate_lock()
-        self._report_bell.acquire()
-        self._link = Link(sock, on_messages=self._on_frames, on_close=self._on_close, name=name)
         self._acts: dict[int, Callable[..., None]] = {
             frames.START: self._start,
             frames.CANCEL: self._cancel,
@@ -91,80 +112,17 @@ class WorkerHost:
             frames.REPLY: self._reply,
             frames.PING: lambda number: self._send([frames.PONG, number]),
         }
-        behaviours.find_main = import_parent_main
 
-    def serve(self) -> None:
-        """Act on frames in this thread until the link ends; does not return."""
+    def connect(self, link: Link, reporter: Reporter) -> None:
+        """Begin: tell the supervisor that this worker is ready."""
+        self._reporter = reporter
+        self._send = reporter.send
         self._send([frames.READY])
-        self._link.run()
-        # Not reached: _on_close ends the process.
-
-    def _on_close(self, reason: BaseException | None) -> None:
-        """EOF, however it came: end everything that was started here, then this process."""
-        status = 0
-        if reason is not None:
-            print(f"dsh-actors worker {os.getpid()}: {reason}", file=sys.stderr)  # noqa: T201
-            status = 1
-        try:
-            end_own_descendants(self._marker)
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-
-    def _send(self, frame: list[Any]) -> None:
-        """Send a frame behind all that was reported before it."""
-        try:
-            with self._done_lock:
-                if self._done:
-                    self._queue_done()
-                self._link.queue_packed(pack(frame))
-        except LinkClosed:
-            return  # the process is about to end
-        self._link.flush()
-
-    # -- completed turns, many in a frame --------------------------------------------------------
-
-    def _report(self) -> None:
-        try:
-            with self._done_lock:
-                self._queue_done()
-        except LinkClosed:
-            return
-        self._link.flush()
-
-    def _queue_done(self) -> None:
-        done, self._done = self._done, []
-        start = 0
-        for end in range(1, len(done) + 1):
-            if end < len(done) and done[end][0] == done[start][0]:
-                continue
-            run = done[start:end]
-            ids, bodies = [each[2] for each in run], [each[3] for each in run]
-            self._link.queue_packed(
-                pack([frames.TURNS_DONE, run[0][0], run[-1][1], ids, bodies])
-            )
-            start = end
-
-    def _report_soon(self) -> None:
-        """Have the reporter send what is done: the thread that did it goes on with more turns."""
-        if self._report_wanted:
-            return
-        self._report_wanted = True
-        if self._reporter is None:
-            self._reporter = threading.Thread(target=self._run_reporter, daemon=True)
-            self._reporter.name = f"{self._dispatcher.name}-reporter"
-            self._reporter.start()
-        self._report_bell.release()
-
-    def _run_reporter(self) -> None:
-        while True:
-            self._report_bell.acquire()
-            self._report_wanted = False
-            self._report()
 
     # -- frames --------------------------------------------------------------------------------
 
-    def _on_frames(self, batch: list[Any]) -> None:
+    def act(self, batch: list[Any]) -> None:
+        """Act on frames of the supervisor, in order."""
         rung: dict[int, AgentActor] = {}
         agents, deliver, lock = self._agents, frames.DELIVER, self._host.lock
         held = False  # one section for all deliveries that follow each other
@@ -238,13 +196,9 @@ class WorkerHost:
     def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
         """Report the turn, with one result for each message."""
         if turn._reason == "completed" and len(turn._batch) == 1:
-            done = (agent.key, turn.number, turn._batch[0].id, turn._results[0])
-            with self._done_lock:
-                self._done.append(done)
-            if more:
-                self._report_soon()
-            else:
-                self._report()
+            self._reporter.done(
+                agent.key, turn.number, turn._batch[0].id, turn._results[0], more=more
+            )
             return
         self._send(
             [
