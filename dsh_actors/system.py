@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.lifecycle.supervision import RestartType
     from dsh_actors.sessions.store import SessionStore
+    from dsh_actors.supervisor.teardown import Stop
 
 CLOSE_MARGIN = 5.0
 """Seconds that the end of a system may take beyond the grace period of its agents."""
@@ -114,9 +115,11 @@ class ActorSystem:
         self._dispatcher = runtime.dispatcher(f"dsh-{self._core.system_id}")
         self._supervisor = Supervisor(self._core, self._dispatcher, self._all_ended)
         self._supervisor.launch()
-        self._agents_ended = threading.Event()
         self._lock = threading.Lock()
         self._shutdown: Future[Receipt] | None = None
+        self._stop: Stop | None = None  # of all agents, once it is marked
+        self._agents_ended = False
+        self._closing = False
 
     @property
     def id(self) -> str:
@@ -301,9 +304,16 @@ class ActorSystem:
             self._shutdown = Future()
         self._supervisor.pool.refuse()
         stop = self._supervisor.teardown.stop_all(cause, grace)
-        if not stop.order:
-            self._agents_ended.set()
-        self._core.runtime.in_background(f"dsh-{self.id}-closer", lambda: self._close(stop))
+        with self._lock:
+            self._stop = stop
+            ended = self._agents_ended
+        if ended:
+            self._begin_close()
+        else:
+            # Done without all of them having ended only if some survive the grace period.
+            stop.future.add_done_callback(lambda _: self._begin_close())
+            if not stop.order:
+                self._supervisor.post(self._all_ended)
         return self._shutdown
 
     def drain(self) -> Future[Receipt]:
@@ -311,18 +321,29 @@ class ActorSystem:
         return self.shutdown()
 
     def _all_ended(self) -> None:
-        self._agents_ended.set()
+        """The last agent of a closed system has ended; its mark may be just returning."""
+        with self._lock:
+            self._agents_ended = True
+            marked = self._stop is not None
+        if marked:
+            self._begin_close()
 
-    def _close(self, stop: Any) -> None:
+    def _begin_close(self) -> None:
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        self._core.runtime.in_background(f"dsh-{self.id}-closer", self._close)
+
+    def _close(self) -> None:
         """The last of a system, on a thread of its own: nothing here is needed by an agent."""
-        supervisor, core = self._supervisor, self._core
+        supervisor, core, stop = self._supervisor, self._core, self._stop
         assert self._shutdown is not None
-        stop.future.add_done_callback(lambda _: self._agents_ended.set())
-        self._agents_ended.wait()
+        assert stop is not None
         if stop.timer is not None:
             stop.timer.cancel()
         survivors = supervisor.teardown.survivors(stop.order)
-        for worker in list(supervisor.pool.workers):
+        for worker in list(supervisor.pool.workers.values()):
             supervisor.pool.end(worker, "the system has ended", force=bool(survivors))
         supervisor.pool.join(CLOSE_MARGIN)
         if survivors or supervisor.pool.alive:

@@ -317,10 +317,6 @@ class AgentActor(PooledActor):
         self.ring()
         return False
 
-    def retire(self) -> None:
-        """End the actor itself: it leaves the registry and its mailbox refuses."""
-        self._clear_up()
-
     # -- what the supervisor knows of it, as of a remote one ------------------------------------
 
     lost = False

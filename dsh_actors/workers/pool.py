@@ -56,7 +56,7 @@ class WorkerPool:
         self._count = 0
         self._closed = False
         # Every worker that may still have processes, dead ones included until they are swept.
-        self.workers: set[Worker] = set()
+        self.workers: dict[int, Worker] = {}  # by number
         self.ended: list[EndedProcess] = []
         # What could not be ended, with the name of its worker: not ours to signal, or stuck in
         # the kernel. A receipt names it among the survivors.
@@ -96,13 +96,13 @@ class WorkerPool:
         worker = Worker(self._count, f"dsh-worker-{self._count}", own)
         marker = f"{self.marker}:{worker.number}"
         worker.start(self._events, marker, {**self._params, "worker": worker.number})
-        self.workers.add(worker)
+        self.workers[worker.number] = worker
         return worker
 
     def live(self) -> list[Worker]:
         """The workers whose link is up."""
         with self._lock:
-            return [worker for worker in self.workers if not worker.dead]
+            return [worker for worker in self.workers.values() if not worker.dead]
 
     def refuse(self) -> None:
         """Start no worker from now on."""
@@ -148,7 +148,7 @@ class WorkerPool:
         process = worker.process
         assert process is not None
         with worker.end_lock:  # its end and the sweep behind it may come together
-            if worker in self.workers:
+            if worker.number in self.workers:
                 if not force:
                     worker.close_link(flush_timeout=ENDING_GRACE)
                     process.wait(ENDING_GRACE)
@@ -166,7 +166,7 @@ class WorkerPool:
 
     def _record(self, worker: Worker, code: int | None, ended: list[Ended]) -> None:
         with self._lock:
-            self.workers.discard(worker)
+            self.workers.pop(worker.number, None)
             if worker in self._shared:
                 self._shared.remove(worker)
             if code is not None:
@@ -181,7 +181,7 @@ class WorkerPool:
         """SIGKILL every worker's process tree, waiting for nothing else. The last resort."""
         from dsh_actors.workers.proctree import kill_tree_now
 
-        for worker in list(self.workers):
+        for worker in list(self.workers.values()):
             if worker.process is not None:
                 worker.ending = worker.ending or "killed"
                 kill_tree_now(worker.process.identity, marker=f"{self.marker}:{worker.number}")
