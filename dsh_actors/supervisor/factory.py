@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
-from dsh_actors.agents.behaviour import Resolved, reference, resolve
+from dsh_actors.agents.actor import STARTING
+from dsh_actors.agents.behaviour import reference, resolve
 from dsh_actors.agents.message import FOLLOW_UP, Message
 from dsh_actors.errors import Cancelled, UsageError
 from dsh_actors.supervisor.core import OneShot, Spec
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.delivery import Delivery
     from dsh_actors.workers.pool import WorkerPool
-    from dsh_actors.workers.worker import Worker
 
 ISOLATIONS = ("inline", "pool", "own")
 RESTARTS = ("permanent", "transient", "temporary")
@@ -68,49 +68,39 @@ class Factory:
             Cancelled: it is not wanted any more.
         """
         core = self._core
-        tree = core.tree
-        target: Any = spec.behaviour
-        worker: Worker | None = None
-        args: bytes | None = None
+        node: Node | None = None
         if spec.isolation == "inline":
-            target = resolve(target)
+            target = resolve(spec.behaviour)
+            id = id or core.next_name(target.name)
+            with core.lock:
+                node = self._enter_locked(id, parent, one_shot, turn, still_wanted)
+                agent = node.agent = self._host.start(id, node, target, spec.args)
+                agent.reports = core.journal is not None or core.observer is not None
+                self._register_locked(node, spec, one_shot, queued)
+            if agent.state == STARTING:
+                agent.ring()
             name = target.name
         else:
-            name = reference(target)
-            if not isinstance(target, str):
-                resolve(target)  # what is wrong with it is better said here
-            if spec.args:
-                args = codec.encode(spec.args)
-            worker = self._pool.place(spec.isolation == "own")
-        if id is None:
-            id = core.next_name(name)
-        try:
-            with core.lock:
-                if still_wanted is not None and not still_wanted():
-                    raise Cancelled("parent")
-                node = tree.prepare(id, parent, one_shot=one_shot is not None)
-                tree.enter(node)
-                node.turn = turn
-                if worker is None:
-                    self._host_locked(node, target, spec)
-                else:
-                    remote = node.agent = RemoteAgent(worker, node)
-                    remote.start(id, name, args, reports=core.reports(spec))
-                    core.specs[node.generation] = spec
-                if one_shot is not None:
-                    core.runs[node.generation] = one_shot
-                if core.journal is not None:
-                    core.journal.open_locked(node, spec)
-                if core.observer is not None:
-                    core.started_at[node.generation] = core.runtime.now()
-                for message in queued or ():
-                    node.agent.accept(message)
-        except BaseException:
-            if worker is not None and worker.own:
-                self._pool.end(worker, "not needed", force=False)
-            raise
-        if worker is not None or node.agent.state != 1 or queued:
-            node.agent.ring()
+            name = reference(spec.behaviour)
+            if not isinstance(spec.behaviour, str):
+                resolve(spec.behaviour)  # what is wrong with it is better said here
+            args = codec.encode(spec.args) if spec.args else None
+            id = id or core.next_name(name)
+            while node is None:
+                worker = self._pool.place(spec.isolation == "own")
+                try:
+                    with core.lock:
+                        if worker.dead:
+                            continue  # it died in between, and takes no agents any more
+                        node = self._enter_locked(id, parent, one_shot, turn, still_wanted)
+                        remote = node.agent = RemoteAgent(worker, node)
+                        remote.start(id, name, args, reports=core.reports(spec))
+                        core.specs[node.generation] = spec
+                        self._register_locked(node, spec, one_shot, queued)
+                finally:
+                    if worker.own and node is None:
+                        self._pool.end(worker, "not needed", force=False)
+            worker.flush()
         if core.observer is not None:
             core.emit(
                 "agent/started", agent=id, parent=parent.id if parent is not None else None,
@@ -118,9 +108,34 @@ class Factory:
             )  # fmt: skip
         return node
 
-    def _host_locked(self, node: Node, target: Resolved, spec: Spec) -> None:
-        agent = node.agent = self._host.start(node.id, node, target, spec.args)
-        agent.reports = self._core.journal is not None or self._core.observer is not None
+    def _enter_locked(
+        self,
+        id: str,
+        parent: Node | None,
+        one_shot: OneShot | None,
+        turn: int,
+        still_wanted: Callable[[], bool] | None,
+    ) -> Node:
+        if still_wanted is not None and not still_wanted():
+            raise Cancelled("parent")
+        tree = self._core.tree
+        node = tree.prepare(id, parent, one_shot=one_shot is not None)
+        tree.enter(node)
+        node.turn = turn
+        return node
+
+    def _register_locked(
+        self, node: Node, spec: Spec, one_shot: OneShot | None, queued: list[Message] | None
+    ) -> None:
+        core = self._core
+        if one_shot is not None:
+            core.runs[node.generation] = one_shot
+        if core.journal is not None:
+            core.journal.open_locked(node, spec)
+        if core.observer is not None:
+            core.started_at[node.generation] = core.runtime.now()
+        for message in queued or ():
+            node.agent.accept(message)
 
     def spec(
         self,

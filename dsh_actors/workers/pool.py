@@ -95,8 +95,12 @@ class WorkerPool:
         self._count += 1
         worker = Worker(self._count, f"dsh-worker-{self._count}", own)
         marker = f"{self.marker}:{worker.number}"
-        worker.start(self._events, marker, {**self._params, "worker": worker.number})
-        self.workers[worker.number] = worker
+        self.workers[worker.number] = worker  # before it can end
+        try:
+            worker.start(self._events, marker, {**self._params, "worker": worker.number})
+        except BaseException:
+            del self.workers[worker.number]
+            raise
         return worker
 
     def live(self) -> list[Worker]:
