@@ -190,7 +190,7 @@ class ActorSystem:
     def _handle(self, node: Node) -> AgentHandle:
         supervisor = self._supervisor
         return AgentHandle(
-            supervisor.agent(node), lambda: self._watched(supervisor.current(node), "disposed")
+            supervisor.agent(node), lambda: self._watched(node.latest, "disposed")
         )
 
     def prestart(self, workers: int) -> None:

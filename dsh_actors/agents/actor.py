@@ -32,6 +32,12 @@ RELEASED: Final = 3
 
 NOTHING: Final = codec.encode(None)
 
+START_CANCELLED: Final = "Cancelled"
+"""The type name in the error of an agent whose start was cancelled, so that it never ran."""
+
+LONGEST_TEXT: Final = 100_000
+"""How many characters of an error's message, and of its traceback, are kept."""
+
 REDELIVERY: Final = 0.1
 """Seconds after which a cancel is delivered again to an async turn that swallowed it."""
 
@@ -129,13 +135,15 @@ class AgentActor(PooledActor):
             return turn
         if self.state == STARTING or self.state == RELEASING:
             turn = self.running = Turn(self, -1 if self.state == STARTING else 0, [])
-            self.host.permits.take_over_limit()
+            if not turn._is_async:
+                self.host.permits.take_over_limit()
             return turn
         return None
 
-    def _permitted(self) -> None:
+    def _permitted(self) -> bool:
+        """Look again; False if this agent has ended, so that the next in line should."""
         self.in_line = False
-        self.ring()
+        return self.actor_inbox.ring()
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -143,17 +151,23 @@ class AgentActor(PooledActor):
         """Run a turn on this thread, and claim the next one if there is one and ``go_on``."""
         turn._thread = get_ident()
         token = current_turn.set(turn)
+        goes_on = False
         try:
             if turn.number > 0:
                 self._steps(turn)
             elif turn.number < 0:
-                self._set_up(turn)
+                goes_on = self._set_up(turn)
             else:
                 self.instance.on_stop(turn)
         except BaseException as error:
             self._failed(turn, error)
         finally:
             current_turn.reset(token)
+        if goes_on:
+            turn._is_async = True
+            self.host.give_permit()  # on the loop it needs none
+            self.host.loop.call(self._begin_async, turn)
+            return None
         return self._end_turn(turn, go_on)
 
     def _steps(self, turn: Turn) -> None:
@@ -169,8 +183,11 @@ class AgentActor(PooledActor):
 
     async def _steps_async(self, turn: Turn) -> None:
         current_turn.set(turn)
-        if turn.number == 0:
-            await self.instance.on_stop(turn)
+        if turn.number <= 0:
+            hook = self.instance.on_start if turn.number < 0 else self.instance.on_stop
+            awaitable = hook(turn)
+            if awaitable is not None:  # None from those of Behaviour itself
+                await awaitable
             return
         for message in turn._batch:
             turn._message = message
@@ -181,7 +198,8 @@ class AgentActor(PooledActor):
 
     def _take_steering(self, turn: Turn) -> None:
         with self.host.lock:
-            turn._batch.extend(self.inbox.claim_steering())
+            if turn.signal.cause is None:  # a cancelled turn takes on nothing more
+                turn._batch.extend(self.inbox.claim_steering())
 
     def _encoded(self, result: Any) -> bytes:
         try:
@@ -195,20 +213,23 @@ class AgentActor(PooledActor):
         cause = turn.signal.cause
         if cause is not None and _is_cancellation(error):
             turn._reason, turn._cause = "aborted", cause
+            if turn.number < 0:
+                turn._error = TurnError(START_CANCELLED, f"its start was cancelled ({cause})", "")
         else:
             turn._reason, turn._error = "error", describe(error)
 
-    def _set_up(self, turn: Turn) -> None:
+    def _set_up(self, turn: Turn) -> bool:
+        """Find or make what is to be called; whether an async start hook is still to run."""
         found = self.instance if isinstance(self.instance, Resolved) else resolve(self.instance)
         if not found.is_class:
             self.instance, self.call = None, found.target
         else:
             self.instance = found.target(**(self.args or {}))
             self.call = self.instance.on_message
-            started = self.instance.on_start(turn)
-            if started is not None and found.is_async:
-                self.host.run_on_loop(started, turn)
-        turn._is_async = self.is_async = found.is_async
+            if not found.is_async:
+                self.instance.on_start(turn)
+        self.is_async = found.is_async
+        return found.is_class and found.is_async
 
     def _begin_async(self, turn: Turn) -> None:
         """Start an async turn; runs on the loop's thread."""
@@ -248,7 +269,7 @@ class AgentActor(PooledActor):
         port = host.port
         port.turn_ending(self, turn)
         following: Turn | None = None
-        ring: Callable[[], None] | None = None
+        ring: Callable[[], object] | None = None
         with host.lock:
             self.running = None
             inbox = self.inbox
@@ -262,7 +283,7 @@ class AgentActor(PooledActor):
             elif not self.is_async:
                 ring = permits.give()
         if ring is not None:
-            ring()
+            host.pass_on(ring)
         port.turn_ended(self, turn, following is not None)
         if following is None and self.is_async and (inbox.waking or self.state == RELEASING):
             self.ring()
@@ -276,9 +297,9 @@ class AgentActor(PooledActor):
                 self.state = RELEASED
             elif self.state == STARTING:
                 self.state = READY if turn._error is None else RELEASED
-            ring = host.permits.give()
+            ring = None if turn._is_async else host.permits.give()
         if ring is not None:
-            ring()
+            host.pass_on(ring)
         if turn.number == 0:
             host.port.released(self, turn._error)
         else:
@@ -366,4 +387,14 @@ def describe(error: BaseException) -> TurnError:
     name = kind.__qualname__
     if not isinstance(error, DshActorsError) and kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
-    return TurnError(name, str(error), "".join(traceback.format_exception(error)))
+    try:
+        message = str(error)
+    except Exception as second:
+        message = f"<no text: its __str__ raised {type(second).__name__}>"
+    trace = "".join(traceback.format_exception(error))
+    return TurnError(_carried(name), _carried(message), _carried(trace[-LONGEST_TEXT:]))
+
+
+def _carried(text: str) -> str:
+    """A text that can be encoded: the name of a file, for one, may hold no valid Unicode."""
+    return text[:LONGEST_TEXT].encode(errors="backslashreplace").decode()

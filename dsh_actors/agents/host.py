@@ -12,7 +12,7 @@ from dsh_actors.agents.permits import Permits
 
 if TYPE_CHECKING:
     from _thread import LockType
-    from collections.abc import Coroutine
+    from collections.abc import Callable
 
     from dsh_actors.actors.dispatcher import Dispatcher
     from dsh_actors.agents.handle import Agent
@@ -96,35 +96,27 @@ class AgentHost:
         actor.launch()
         return actor
 
-    def run_on_loop(self, coroutine: Coroutine[Any, Any, Any], turn: Turn) -> Any:
-        """Run a coroutine on the loop and wait for it, from a dispatcher thread of a turn."""
-        import asyncio
-
-        self.loop.call(lambda: None)  # starts the loop
-        assert self.loop.loop is not None
-        running = asyncio.run_coroutine_threadsafe(coroutine, self.loop.loop)
-
-        def cancel() -> None:
-            running.cancel()
-
-        turn.signal.add_callback(cancel)
-        return running.result()
-
     # -- permits -------------------------------------------------------------------------------
 
     def offer_permit(self) -> None:
-        """Pass on the word that a permit is free."""
-        with self.lock:
-            ring = self.permits.offer()
-        if ring is not None:
-            ring()
+        """Pass on the word that a permit is free, to somebody who is there to hear it."""
+        while True:
+            with self.lock:
+                ring = self.permits.offer()
+            if ring is None or ring() is not False:
+                return
+
+    def pass_on(self, ring: Callable[[], object]) -> None:
+        """Tell whom :meth:`Permits.give` named, or the next one if that agent has ended."""
+        if ring() is False:
+            self.offer_permit()
 
     def give_permit(self) -> None:
         """A plain turn begins to wait."""
         with self.lock:
             go_on = self.permits.give()
         if go_on is not None:
-            go_on()
+            self.pass_on(go_on)
 
     def resume_permit(self) -> None:
         """A plain turn goes on: wait until there is a permit for it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from dsh_actors.actors.future import Future
 
 FOLLOW_UP: Final = 0
 """The next turn, and it wakes the agent."""
@@ -32,7 +35,7 @@ class Message:
     the same in every isolation.
     """
 
-    __slots__ = ("body", "chain", "id", "kind", "reply")
+    __slots__ = ("body", "chain", "committed", "id", "kind", "reply")
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Message:
         body: bytes,
         reply: ReplyTo | None = None,
         chain: tuple[str, ...] = (),
+        committed: Future[None] | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -48,5 +52,7 @@ class Message:
         # Settled with the turn that handled it. None for a send, and in a worker, where the
         # reply travels as a frame.
         self.reply = reply
+        # Settled once the acceptance is durable, for a sender that waits for that.
+        self.committed = committed
         # The ids of the agents that wait for this answer, the nearest last.
         self.chain = chain

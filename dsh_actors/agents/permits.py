@@ -25,8 +25,8 @@ class Permits:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.free = limit
-        self._resuming: deque[Callable[[], None]] = deque()
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._resuming: deque[Callable[[], object]] = deque()
+        self._waiting: deque[Callable[[], object]] = deque()
 
     def take(self) -> bool:
         """Take a permit for a new turn, if one is free and no turn waits to go on."""
@@ -44,7 +44,7 @@ class Permits:
         """Whether somebody stands in line. A hint, readable without the lock."""
         return bool(self._waiting)
 
-    def offer(self) -> Callable[[], None] | None:
+    def offer(self) -> Callable[[], object] | None:
         """The next in line, if a permit is free: its predecessor had no use for it."""
         return self._waiting.popleft() if self.free > 0 and self._waiting else None
 
@@ -53,11 +53,11 @@ class Permits:
         """Whether somebody stands in line, or more run than may."""
         return bool(self._waiting or self._resuming) or self.free < 0
 
-    def wait(self, ring: Callable[[], None]) -> None:
+    def wait(self, ring: Callable[[], object]) -> None:
         """Ring once, when a permit may be free for a new turn."""
         self._waiting.append(ring)
 
-    def resume(self, go_on: Callable[[], None]) -> bool:
+    def resume(self, go_on: Callable[[], object]) -> bool:
         """Take a permit for a turn that goes on: at once (True), or ``go_on`` is called with it."""
         if self.free > 0:
             self.free -= 1
@@ -65,7 +65,7 @@ class Permits:
         self._resuming.append(go_on)
         return False
 
-    def give(self) -> Callable[[], None] | None:
+    def give(self) -> Callable[[], object] | None:
         """Give a permit back. What is returned is to be called after the lock is released."""
         if self._resuming:
             return self._resuming.popleft()  # it keeps the permit: free stays as it is

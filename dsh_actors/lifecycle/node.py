@@ -38,6 +38,7 @@ class Node:
         "outcome",
         "parent",
         "restarting",
+        "successor",
         "turn",
     )
 
@@ -56,8 +57,8 @@ class Node:
         self.children: dict[str, Node] | None = None
         # The admission cut-off: once set, no message, turn or child is accepted. Never unset.
         self.closing: Cause | None = None
-        # The stamp of the last mark, from one sequence for the whole tree: a parent's is
-        # always lower than its children's.
+        # The stamp of the last mark, from one sequence for the whole tree: within one mark a
+        # parent's is lower than its children's.
         self.mark = 0
         # The memo of the teardown: set before its body starts.
         self.disposal: Disposal | None = None
@@ -66,13 +67,23 @@ class Node:
         # How it ended so far; what is None at the end counts as completed.
         self.outcome: Outcome | None = None
         self.detail: str | None = None
-        # Whether it is started again after its end; None until that is decided, once.
-        self.restarting: bool | None = None
+        # Whether a next life of it follows. Decided when it is lost; a stop takes it back.
+        self.restarting = False
+        # Its next life, once there is one: whoever holds this one reaches that.
+        self.successor: Node | None = None
 
     @property
     def identity(self) -> Identity:
         """The id with the generation that makes it unique."""
         return Identity(self.id, self.generation)
+
+    @property
+    def latest(self) -> Node:
+        """The present life of this agent: itself, or what it was started again as."""
+        node = self
+        while node.successor is not None:
+            node = node.successor
+        return node
 
     def ancestors(self) -> list[Node]:
         """The parent, its parent, and so on up to the root."""

@@ -99,27 +99,38 @@ class Delivery:
                 "use send, or answer before asking back"
             )
         with core.lock:
-            if node.closing is not None:
-                raise self._gone(node)
+            if node.successor is not None:
+                node = node.latest
             agent = node.agent
+            if node.closing is not None or agent.lost:
+                if not node.restarting:
+                    raise self._gone(node)
+                # It is about to be started again: its next life takes this over, in order.
+                message = Message(core.next_message(), kind, body, reply, chain, committed)
+                agent.kept.append(message)
+                return message.id
             if agent.size >= core.settings.inbox_limit:
                 raise InboxFull(
                     f"the inbox of agent {node.id!r} is full ({agent.size} messages); nothing was "
                     "dropped: wait for replies before sending more, or raise inbox_limit"
                 )
-            message = Message(core.next_message(), kind, body, reply, chain)
-            journal = core.journal
-            if journal is None:
-                agent.accept(message)
-            else:
-                core.uncommitted.setdefault(node.generation, []).append(message)
-        if journal is None:
+            message = Message(core.next_message(), kind, body, reply, chain, committed)
+            self.accept_locked(node, message)
+        if core.journal is None:
             agent.ring()
-        else:
-            journal.accepted(
-                node, message, lambda error: self._committed(node, message, committed, error)
-            )
         return message.id
+
+    def accept_locked(self, node: Node, message: Message) -> None:
+        """Make a message accepted work: at once, or with the commit of its acceptance.
+
+        Without a journal the caller rings, after it has released the lock.
+        """
+        core = self._core
+        if core.journal is None:
+            node.agent.accept(message)
+            return
+        core.uncommitted.setdefault(node.generation, []).append(message)
+        core.journal.accepted(node, message, lambda error: self._committed(node, message, error))
 
     def _gone(self, node: Node) -> Exception:
         core = self._core
@@ -135,13 +146,7 @@ class Delivery:
             )
         return AgentGone(f"agent {node.id!r} is stopping; the message was refused")
 
-    def _committed(
-        self,
-        node: Node,
-        message: Message,
-        committed: Future[None] | None,
-        error: BaseException | None,
-    ) -> None:
+    def _committed(self, node: Node, message: Message, error: BaseException | None) -> None:
         core = self._core
         with core.lock:
             waiting = core.uncommitted.get(node.generation)
@@ -158,10 +163,10 @@ class Delivery:
             failure = StoreError(f"the message to agent {node.id!r} was not stored: {error}")
             if message.reply is not None:
                 message.reply.fail(failure)
-            if committed is not None:
-                committed.try_set_error(failure)
-        elif committed is not None:
-            committed.try_set_result(None)
+            if message.committed is not None:
+                message.committed.try_set_error(failure)
+        elif message.committed is not None:
+            message.committed.try_set_result(None)
 
     def discarded(self, node: Node, messages: Iterable[Message], cause: str) -> None:
         """Messages were discarded by a cancel: on the record, and told to who asked."""

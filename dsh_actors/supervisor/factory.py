@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import codec
 from dsh_actors.agents.actor import STARTING
 from dsh_actors.agents.behaviour import reference, resolve
-from dsh_actors.agents.message import FOLLOW_UP, Message
+from dsh_actors.agents.message import FOLLOW_UP
 from dsh_actors.errors import Cancelled, UsageError
 from dsh_actors.supervisor.core import OneShot, Spec
 from dsh_actors.workers.remote import RemoteAgent
@@ -48,7 +48,7 @@ class Factory:
         one_shot: OneShot | None = None,
         turn: int = 0,
         still_wanted: Callable[[], bool] | None = None,
-        queued: list[Message] | None = None,
+        follows: Node | None = None,
     ) -> Node:
         """Make one agent, live and addressable when this returns.
 
@@ -59,7 +59,7 @@ class Factory:
             one_shot: makes it a one-shot run, with its only message.
             turn: the parent's turn that starts a one-shot run.
             still_wanted: asked in the section that registers the agent; False refuses it.
-            queued: messages that an earlier life of it had accepted and not begun.
+            follows: the earlier life of this agent, whose accepted messages it takes over.
 
         Raises:
             BehaviourError: the behaviour cannot be found, or not run in that isolation.
@@ -76,7 +76,7 @@ class Factory:
                 node = self._enter_locked(id, parent, one_shot, turn, still_wanted)
                 agent = node.agent = self._host.start(id, node, target, spec.args)
                 agent.reports = core.journal is not None or core.observer is not None
-                self._register_locked(node, spec, one_shot, queued)
+                self._register_locked(node, spec, one_shot, follows)
             if agent.state == STARTING:
                 agent.ring()
             name = target.name
@@ -96,7 +96,7 @@ class Factory:
                         remote = node.agent = RemoteAgent(worker, node)
                         remote.start(id, name, args, reports=core.reports(spec))
                         core.specs[node.generation] = spec
-                        self._register_locked(node, spec, one_shot, queued)
+                        self._register_locked(node, spec, one_shot, follows)
                 finally:
                     if worker.own and node is None:
                         self._pool.end(worker, "not needed", force=False)
@@ -125,7 +125,7 @@ class Factory:
         return node
 
     def _register_locked(
-        self, node: Node, spec: Spec, one_shot: OneShot | None, queued: list[Message] | None
+        self, node: Node, spec: Spec, one_shot: OneShot | None, follows: Node | None
     ) -> None:
         core = self._core
         if one_shot is not None:
@@ -134,8 +134,12 @@ class Factory:
             core.journal.open_locked(node, spec)
         if core.observer is not None:
             core.started_at[node.generation] = core.runtime.now()
-        for message in queued or ():
-            node.agent.accept(message)
+        if follows is not None:
+            # In one section: what was kept is taken over, and whatever comes now comes here.
+            follows.successor = node
+            kept, follows.agent.kept = follows.agent.kept, []
+            for message in kept:
+                self._delivery.accept_locked(node, message)
 
     def spec(
         self,

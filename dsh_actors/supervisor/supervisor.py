@@ -90,21 +90,32 @@ class Supervisor(PooledActor):
 
     def restart(self, node: Node, spec: Spec, run: OneShot | None) -> None:
         """Start an agent again, with its id, its place and the prompts that it had not begun."""
-        kept = node.agent.kept
         parent = node.parent
         if run is not None:
             run.outcome = None
         try:
             successor = self.factory.create(
-                spec, id=node.id, parent=parent, one_shot=run, turn=node.turn,
-                still_wanted=lambda: run is None or parent is None or _runs(parent, node.turn),
-                queued=kept,
-            )  # fmt: skip
+                spec,
+                id=node.id,
+                parent=parent,
+                one_shot=run,
+                turn=node.turn,
+                still_wanted=lambda: (
+                    node.restarting and (run is None or parent is None or _runs(parent, node.turn))
+                ),
+                follows=node,
+            )
         except (DshActorsError, Cancelled) as error:
             self.core.log.warning("an agent was not restarted", agent=node.id, error=str(error))
+            with self.core.lock:
+                node.restarting = False
+                kept, node.agent.kept = node.agent.kept, []
+            failure = AgentLost(f"agent {node.id!r} was lost: {node.detail}")
             for message in kept:
                 if message.reply is not None:
-                    message.reply.fail(AgentLost(f"agent {node.id!r} was lost: {node.detail}"))
+                    message.reply.fail(failure)
+                if message.committed is not None:
+                    message.committed.try_set_error(failure)
             if run is not None:
                 run.sink(("lost", None, None, node.detail, ""))
             return
@@ -122,24 +133,15 @@ class Supervisor(PooledActor):
         """The agent of a node, to talk to."""
         return Agent(self, node, node.id, self.core.sessions.get(node.generation))
 
-    def current(self, node: Node) -> Node:
-        """The node itself, or its successor if it was restarted."""
-        if node.restarting and node.disposal is not None and node.disposal.done:
-            successor = self.core.tree.nodes.get(node.id)
-            if successor is not None and successor.parent is node.parent:
-                return successor
-        return node
-
     def send(self, target: Node, kind: Kind, body: bytes) -> int:
         """See :class:`~dsh_actors.agents.handle.Post`."""
-        node = target if target.restarting is None else self.current(target)
         if self.core.journal is None:
-            return self.delivery.deliver(node, kind, body, None)
-        return self.delivery.send(node, kind, body)
+            return self.delivery.deliver(target, kind, body, None)
+        return self.delivery.send(target, kind, body)
 
     def ask(self, target: Node, kind: Kind, body: bytes) -> Future[Any]:
         """See :class:`~dsh_actors.agents.handle.Post`."""
-        return self.delivery.ask(self.current(target), kind, body)
+        return self.delivery.ask(target, kind, body)
 
     def cancel(self, target: Node, *, tree: bool, keep_inbox: bool) -> None:
         """See :class:`~dsh_actors.agents.handle.Post`."""
@@ -147,13 +149,11 @@ class Supervisor(PooledActor):
 
     def cancel_as(self, target: Node, cause: Cause, *, tree: bool, keep_inbox: bool) -> None:
         """Cancel with a cause."""
-        self.teardown.cancel_work(
-            self.current(target), tree=tree, keep_inbox=keep_inbox, cause=cause
-        )
+        self.teardown.cancel_work(target.latest, tree=tree, keep_inbox=keep_inbox, cause=cause)
 
     def status(self, target: Node) -> str:
         """The public status of an agent."""
-        node = self.current(target)
+        node = target.latest
         with self.core.lock:
             return self.status_locked(node)
 
@@ -174,7 +174,7 @@ class Supervisor(PooledActor):
 
     def when_idle(self, target: Node) -> Future[None]:
         """See :class:`~dsh_actors.agents.handle.Post`."""
-        node = self.current(target)
+        node = target.latest
         waiter: Future[None] = Future()
         with self.core.lock:
             quiet = (node.disposal is not None and node.disposal.done) or (

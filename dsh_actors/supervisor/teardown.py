@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
+from dsh_actors.agents.actor import START_CANCELLED
 from dsh_actors.errors import AgentLost, TurnAborted
 from dsh_actors.lifecycle.causes import EMITTED
 from dsh_actors.lifecycle.disposal import FLUSHED, HANDLE, IDLE, Disposals
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
     from dsh_actors.actors.timers import Timer
     from dsh_actors.agents.message import Message
+    from dsh_actors.errors import DshActorsError
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
-    from dsh_actors.supervisor.core import Core, Spec
+    from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.supervisor import Supervisor
     from dsh_actors.workers.worker import Worker
 
@@ -138,11 +140,22 @@ class Teardown:
 
     # -- stop ----------------------------------------------------------------------------------
 
-    def stop(self, node: Node, cause: Cause, grace: float | None = None) -> Future[Receipt]:
-        """Stop a subtree: one teardown for all callers, at whatever time they come."""
+    def stop(
+        self, node: Node, cause: Cause, grace: float | None = None, *, lost: bool = False
+    ) -> Future[Receipt]:
+        """Stop a subtree: one teardown for all callers, at whatever time they come.
+
+        Parameters:
+            node: its root.
+            cause: what the agents are told.
+            grace: seconds before force; None takes the system's.
+            lost: nobody asked for it: its process has ended, and it may be started again.
+        """
         core = self._core
         marked = None
         with core.lock:
+            if not lost:
+                node.restarting = False  # a stop that is asked for is the end of it
             stop = self._stops.get(node.generation)
             if stop is not None:
                 return stop.future
@@ -285,13 +298,20 @@ class Teardown:
             self.disposals.begin(node)
 
     def start_failed(self, node: Node, error: tuple[str, str, str]) -> None:
-        """Its behaviour was not found or its start hook raised: it has failed."""
+        """Its behaviour was not found, or its start hook raised or was cancelled."""
         from dsh_actors.errors import AgentFailed
 
-        node.outcome, node.detail = "failed", f"{error[0]}: {error[1]}"
+        if error[0] == START_CANCELLED:
+            node.outcome, node.detail = "aborted", error[1]
+            failure: DshActorsError = TurnAborted(
+                node.closing or "user", f"agent {node.id!r} never ran: {error[1]}"
+            )
+        else:
+            node.outcome, node.detail = "failed", f"{error[0]}: {error[1]}"
+            failure = AgentFailed(*error)
         run = self._core.runs.get(node.generation)
         if run is not None:
-            run.outcome = ("failed", None, *error)
+            run.outcome = (node.outcome, None, *error)
         agent = node.agent
         with self._core.lock:
             if isinstance(agent, RemoteAgent):
@@ -302,7 +322,7 @@ class Teardown:
             messages += self._core.uncommitted.pop(node.generation, [])
         for message in messages:
             if message.reply is not None:
-                message.reply.fail(AgentFailed(*error))
+                message.reply.fail(failure)
         if node.closing is None:
             self.end_naturally(node)
         else:
@@ -351,12 +371,13 @@ class Teardown:
                 if not (asked and node.outcome is not None and not messages[-1][1]):
                     node.outcome = "aborted" if asked else "lost"
                     node.detail = how
+                    node.restarting = self._restarts_locked(node)
         for node, lost in messages:
             self._keep_for_restart(node, lost, how)
         for seat in seats:
             node = seat.node
             if node.disposal is None and node.closing is None:
-                self.stop(node, "disposed")
+                self.stop(node, "disposed", lost=True)
             self.disposals.event(node, IDLE)
         # Nobody is called ended, nor started again, before the process and all that it had
         # started have been confirmed gone.
@@ -369,18 +390,11 @@ class Teardown:
             self.disposals.event(node, HANDLE)
 
     def _keep_for_restart(self, node: Node, messages: list[Message], how: str) -> None:
-        """Fail what was in flight; what was not begun is kept if the agent will be restarted."""
-        spec = self._core.specs.get(node.generation)
-        keep = (
-            spec is not None
-            and not node.one_shot
-            and node.closing is None
-            and wants_restart(spec.restart, "lost")
-        )
-        begun = node.agent.begun
+        """Fail what was in flight; what was not begun is kept if the agent starts again."""
+        begun, kept = node.agent.begun, []
         for message in messages:
-            if keep and message.id not in begun:
-                node.agent.kept.append(message)
+            if node.restarting and not node.one_shot and message.id not in begun:
+                kept.append(message)
             elif message.reply is None:
                 continue
             elif node.outcome == "aborted":
@@ -388,6 +402,23 @@ class Teardown:
                 message.reply.fail(TurnAborted(node.closing or "disposed", text))
             else:
                 message.reply.fail(AgentLost(f"agent {node.id!r} was lost: {how}"))
+        with self._core.lock:
+            node.agent.kept[:0] = kept  # before what has come since then
+
+    def _restarts_locked(self, node: Node) -> bool:
+        """Whether a lost agent is to be started again. Decided once, since it counts."""
+        core = self._core
+        spec = core.specs.get(node.generation)
+        if spec is None or node.outcome != "lost" or not wants_restart(spec.restart, "lost"):
+            return False
+        if node.closing is not None or not core.tree.accepting:
+            return False
+        if spec.intensity is None:
+            spec.intensity = Intensity(core.settings.restarts, core.settings.restart_period)
+        if spec.intensity.allow(core.runtime.monotonic()):
+            return True
+        node.detail = f"{node.detail}; it was restarted too often to be started again"
+        return False
 
     # -- DisposalPort --------------------------------------------------------------------------
 
@@ -449,7 +480,7 @@ class Teardown:
     def notify_settlement(self, node: Node) -> None:
         """Give a one-shot's outcome to the turn that waits for it, unless it runs again."""
         run = self._core.runs.get(node.generation)
-        if run is None or self._will_restart(node):
+        if run is None or node.restarting:
             return
         outcome = run.outcome
         if outcome is None or node.outcome == "lost":
@@ -467,7 +498,7 @@ class Teardown:
         end = AgentEnd(node.id, node.outcome or "completed", node.agent.pid, node.detail)
         for failure in failures:
             core.log.error("a step of a disposal failed", agent=node.id, error=repr(failure))
-        restart = self._will_restart(node)
+        restart = bool(node.restarting)
         if not restart:
             core.ended.append(end)
         if core.observer is not None:
@@ -487,28 +518,6 @@ class Teardown:
             self._supervisor.restart(node, spec, run)
         if not core.tree.accepting and not core.tree.nodes:
             self._supervisor.all_ended()
-
-    def _will_restart(self, node: Node) -> bool:
-        spec: Spec | None = self._core.specs.get(node.generation)
-        if spec is None or node.outcome is None or spec.restart == "temporary":
-            return False
-        if (
-            node.closing != "disposed"
-            or node.outcome != "lost"
-            or not wants_restart(spec.restart, node.outcome)
-        ):
-            return False
-        parent = node.parent
-        if not self._core.tree.accepting or (parent is not None and parent.closing is not None):
-            return False
-        if node.restarting is None:
-            if spec.intensity is None:
-                settings = self._core.settings
-                spec.intensity = Intensity(settings.restarts, settings.restart_period)
-            node.restarting = spec.intensity.allow(self._core.runtime.monotonic())
-            if not node.restarting:
-                node.detail = f"{node.detail}; restarted too often, so not again"
-        return node.restarting
 
 
 def _released(node: Node) -> bool:
