@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,10 @@ def _run(work: Callable[[str], Awaitable[dict[str, float]]]) -> dict[str, float]
             return await work(pool.external_address)
 
     try:
-        import uvloop
+        new_loop = importlib.import_module("uvloop").new_event_loop
     except ImportError:
-        return asyncio.run(main())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        new_loop = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(main())
 
 
