@@ -133,9 +133,12 @@ def call(arguments: list[str]) -> int:
     except OSError as error:
         return output.print_error(str(error), exits.FAILED)
     except Exception as error:
-        if not output.is_user_error(error) or os.environ.get("DSH_ACTORS_LOG") == "debug":
+        from dsh_actors.errors import DshActorsError
+
+        if not isinstance(error, DshActorsError) or os.environ.get("DSH_ACTORS_LOG") == "debug":
             raise
-        return output.print_error(str(error), exits.USAGE)
+        code = exits.USAGE if output.is_user_error(error) else exits.FAILED
+        return output.print_error(str(error), code)
 
 
 def _one_line(error: click.ClickException) -> str:

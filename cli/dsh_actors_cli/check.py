@@ -10,6 +10,7 @@ import click
 
 from dsh_actors_cli import exits, output
 from dsh_actors_cli.options import json_option, resolve_from_here, set_option
+from dsh_actors_cli.trees import misnamed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,20 +61,14 @@ def _resolve_all(spec: TreeSpec) -> tuple[dict[str, Resolved], list[str]]:
 
     found: dict[str, Resolved] = {}
     errors: list[str] = []
-    for agent in _walk(spec.agents):
+    for agent in walk(spec.agents):
         if agent.behaviour in found:
             continue
         try:
             found[agent.behaviour] = resolve(agent.behaviour)
         except BehaviourError as error:
-            errors.append(f"{spec.path}:{agent.line}: agent {agent.id!r}: {error}")
+            errors.append(str(misnamed(spec, str(error)) or error))
     return found, errors
-
-
-def _walk(agents: tuple[AgentSpec, ...]) -> Iterator[AgentSpec]:
-    for agent in agents:
-        yield agent
-        yield from _walk(agent.children)
 
 
 def _as_data(spec: TreeSpec) -> dict[str, Any]:

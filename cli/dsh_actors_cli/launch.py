@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
+from dsh_actors.errors import BehaviourError, DshActorsError
 from dsh_actors_cli import exits, output, signals
 from dsh_actors_cli.outcome import Answer, Outcome, judge, result_object
+from dsh_actors_cli.trees import misnamed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from dsh_actors.actors.future import Future
     from dsh_actors.agents.handle import AgentHandle
     from dsh_actors.config import AgentSpec, TreeSpec
+    from dsh_actors.errors import ConfigError
     from dsh_actors.sessions import SessionStore
     from dsh_actors.system import ActorSystem, TreeNode
     from dsh_actors_cli.render.reporter import Reporter
@@ -97,8 +100,9 @@ class _Launch:
         self._started = started
         self._waker = signals.Waker()
         self._system: ActorSystem | None = None
-        self._ask_order: list[str] = []
         self._asked: dict[str, Future[Any]] = {}
+        self._failure: Answer | None = None
+        self._fault: ConfigError | None = None
         self._session_id = ""
         self._stream: EventStream | None = None
 
@@ -109,6 +113,9 @@ class _Launch:
         store = _open_store(self._options) if self._options.keep else None
         try:
             return self._run_with(stdout, store)
+        except DshActorsError:
+            self._reporter.discard()
+            raise
         finally:
             self._reporter.close(_TERMINAL_PATIENCE)
             if store is not None:
@@ -122,7 +129,7 @@ class _Launch:
             from dsh_actors_cli.render.screen import Screen
 
             screen = Screen()
-        named = [agent.id for agent in _walk(self._spec.agents)]
+        named = [agent.id for agent in walk(self._spec.agents)]
         return Reporter(
             self._spec.name,
             named,
@@ -156,12 +163,15 @@ class _Launch:
                 self._await_quiet(system)
         finally:
             receipt = self._stop(system)
+        if self._fault is not None:
+            raise self._fault
+        self._open_stream(system)
+        self._reporter.close(_TERMINAL_PATIENCE)
         return self._tell(stdout, self._outcome(receipt, system.id))
 
     def _start(self, system: ActorSystem) -> None:
         """Create the tree and ask each root that has a prompt."""
         from dsh_actors.config import MISSING
-        from dsh_actors.errors import DshActorsError
 
         try:
             handles = system.start_tree(self._spec)
@@ -175,9 +185,14 @@ class _Launch:
             self._open_stream(system)
             for spec, handle in asked:
                 self._ask(spec, handle)
-        except DshActorsError:
-            if self._watch.cause is None:
-                raise  # otherwise the stop came first, and the cause says so
+        except DshActorsError as error:
+            if self._watch.cause is not None:
+                return  # the stop came first, and the cause says so
+            if isinstance(error, BehaviourError):
+                raise misnamed(self._spec, str(error)) or error from None
+            if output.is_user_error(error):
+                raise
+            self._failure = Answer("", error=error)
 
     def _ask(self, spec: AgentSpec, handle: AgentHandle) -> None:
         future = handle.agent.ask(spec.prompt)
@@ -185,8 +200,8 @@ class _Launch:
         future.add_done_callback(self._waker.wake)
 
     def _open_stream(self, system: ActorSystem) -> None:
-        if self._stream is not None:
-            self._stream.put(
+        if self._stream is not None and not self._stream.opened:
+            self._stream.open(
                 {
                     "type": "system",
                     "session_id": self._session_id,
@@ -196,6 +211,11 @@ class _Launch:
             )
 
     def _hear(self, event: Mapping[str, Any]) -> None:
+        if event["type"] == "agent/ended" and event["detail"] and event["outcome"] == "failed":
+            fault = misnamed(self._spec, event["detail"])
+            if fault is not None:
+                self._fault = fault
+                self._waker.wake()
         self._reporter.hear(event)
         if self._stream is not None:
             self._stream.put(event)
@@ -204,12 +224,15 @@ class _Launch:
         self._watch.stop(signals.StopCause("hangup", exits.FAILED, "nobody reads stdout any more"))
 
     def _await_answers(self) -> None:
-        while self._watch.cause is None and not all(f.done() for f in self._asked.values()):
+        while self._goes_on() and not all(f.done() for f in self._asked.values()):
             self._waker.wait()
+
+    def _goes_on(self) -> bool:
+        return self._watch.cause is None and self._fault is None
 
     def _await_quiet(self, system: ActorSystem) -> None:
         """Wait until no agent has work left: a run is not done while a child still works."""
-        while self._watch.cause is None:
+        while self._goes_on():
             busy = list(_busy(system.tree()))
             if not busy:
                 return
@@ -224,7 +247,7 @@ class _Launch:
         except AgentGone:
             return
         idle.add_done_callback(self._waker.wake)
-        while self._watch.cause is None and not idle.done():
+        while self._goes_on() and not idle.done():
             self._waker.wait()
 
     def _begin_stop(self, cause: signals.StopCause) -> None:
@@ -250,14 +273,15 @@ class _Launch:
 
     def _outcome(self, receipt: dict[str, Any], system_id: str) -> Outcome:
         answers = [_answer(agent, future) for agent, future in self._asked.items()]
+        if self._failure is not None:
+            answers = [self._failure]
         self._reporter.ledger.digest()
         verdict = judge(answers, self._watch.cause, receipt, self._reporter.ledger.reasons)
         duration = monotonic() - self._started
         return Outcome(verdict, receipt, self._session_id, system_id, duration)
 
     def _tell(self, stdout: output.ResultStream, outcome: Outcome) -> int:
-        """Give the terminal back, then print the result, and the receipt last."""
-        self._reporter.close(_TERMINAL_PATIENCE)
+        """Print the result, and the receipt last; the terminal has been given back."""
         code = outcome.verdict.code
         try:
             self._print_result(stdout, outcome)
@@ -306,12 +330,6 @@ class _Launch:
             sys.stderr.flush()
         except (OSError, ValueError):
             output.discard_stderr()
-
-
-def _walk(agents: Iterable[AgentSpec]) -> Iterator[AgentSpec]:
-    for agent in agents:
-        yield agent
-        yield from _walk(agent.children)
 
 
 def _busy(nodes: Iterable[TreeNode]) -> Iterator[str]:

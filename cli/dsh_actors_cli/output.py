@@ -118,10 +118,18 @@ def print_error(message: str, code: int) -> int:
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether the message of `error` says all that the user needs, without a traceback."""
-    from dsh_actors.errors import DshActorsError
+    """Return whether `error` is one of usage or configuration, and not one of the run."""
+    from dsh_actors import errors
 
-    return isinstance(error, DshActorsError)
+    return isinstance(
+        error,
+        errors.UsageError
+        | errors.ConfigError
+        | errors.BehaviourError
+        | errors.MessageError
+        | errors.DuplicateId
+        | errors.StoreError,
+    )
 
 
 def to_json(value: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:

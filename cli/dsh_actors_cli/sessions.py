@@ -76,8 +76,9 @@ def list_sessions(show_all: bool, limit: int | None, as_json: bool, store: Path 
 def show_session(session_id: str, as_json: bool, store: Path | None) -> int:
     """Show the session ID, which may be cut short as long as it is the only such one."""
     with _open(store) as reader:
-        header, events = reader.get.load(reader.get.resolve(session_id))
+        header, stored = reader.get.load(reader.get.resolve(session_id))
         family = [info for info in reader.get.list() if header.id in (info.id, info.parent)]
+    events = [_readable(event) for event in stored]
     status = next((info.status for info in family if info.id == header.id), "")
     children = [info for info in family if info.id != header.id]
     if as_json:
@@ -92,6 +93,30 @@ def show_session(session_id: str, as_json: bool, store: Path | None) -> int:
     for line in _session_lines(header, status, children, events):
         click.echo(line)
     return exits.DONE
+
+
+def _readable(event: Event) -> Event:
+    """Return the event with the messages and results in it, which are stored encoded, decoded."""
+    from dataclasses import replace
+
+    if not isinstance(event.data, dict):
+        return event
+    data = _decoded(event.data, "body")
+    if isinstance(data.get("results"), list):
+        data["results"] = [_decoded(result, "result") for result in data["results"]]
+    return replace(event, data=data)
+
+
+def _decoded(record: dict[str, Any], key: str) -> dict[str, Any]:
+    from dsh_actors.codec import decode
+    from dsh_actors.errors import MessageError
+
+    if not isinstance(record.get(key), bytes):
+        return dict(record)
+    try:
+        return {**record, key: decode(record[key])}
+    except MessageError:
+        return dict(record)  # it is shown as it is stored
 
 
 class _Reader:

@@ -41,9 +41,21 @@ class EventStream:
         self._waiting: deque[Mapping[str, Any]] = deque()
         self._left_out = 0
         self._ready = threading.Event()
+        self._opened = False
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="dsh-stream", daemon=True)
         self._thread.start()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the first line has been given."""
+        return self._opened
+
+    def open(self, first: Mapping[str, Any]) -> None:
+        """Give the first line; the events that came before it are written after it."""
+        self._waiting.appendleft(first)
+        self._opened = True
+        self._ready.set()
 
     def put(self, event: Mapping[str, Any]) -> None:
         """Take an event, from any thread, without waiting."""
@@ -51,7 +63,8 @@ class EventStream:
             self._left_out += 1
             return
         self._waiting.append(event)
-        self._ready.set()
+        if self._opened:
+            self._ready.set()
 
     def close(self, timeout: float | None) -> bool:
         """Write what is waiting, and stop.

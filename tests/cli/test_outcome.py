@@ -125,7 +125,9 @@ def test_the_result_object_has_just_the_documented_keys() -> None:
 
 def test_a_good_end_takes_one_line() -> None:
     outcome = Outcome(judge([Answer("a", 1)], None, CLEAN, {}), CLEAN, "", "sys", 2.04)
-    assert told(outcome) == "done in 2.0 s; agents: 1 completed; 1 worker ended, none left"
+    assert (
+        told(outcome) == "done in 2.0 s; agents: 1 completed; 1 worker ended; nothing left running"
+    )
 
 
 def test_the_receipt_of_a_stop_names_all_that_ended_and_all_that_did_not() -> None:

@@ -43,9 +43,10 @@ def short_receipt(outcome: Outcome, style: Style) -> str:
     counts = Counter(agent["outcome"] for agent in outcome.receipt["agents"])
     processes = outcome.receipt["processes"]
     workers = sum(process["kind"] == "worker" for process in processes)
+    ended = f"; {plural(workers, 'worker')} ended" if workers else ""
     return (
         f"{style('done', 'green')} in {show_duration(outcome.duration)}; "
-        f"agents: {counted(counts, style)}; {plural(workers, 'worker')} ended, none left"
+        f"agents: {counted(counts, style)}{ended}; nothing left running"
     )
 
 

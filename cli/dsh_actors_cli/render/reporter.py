@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Reporter", "wants_live_tree"]
 
-# Runs that are over sooner than this show no tree, and pay nothing for one.
-_FIRST_AFTER = 0.25
+# Runs that are over sooner than this show no tree, and pay nothing for one. A tree file that
+# turns out to be wrong is found out within that time, and gives its error alone.
+_FIRST_AFTER = 0.4
 _EVERY = 0.125
 # A large tree takes long to draw: this share of the time at most goes into drawing.
 _SHARE = 0.1
@@ -68,6 +69,7 @@ class Reporter:
         self._told_notice = ""
         self._awake = threading.Event()
         self._closing = False
+        self._quiet = False
         self._thread = threading.Thread(target=self._run, name="dsh-report", daemon=True)
 
     def start(self, tree: Callable[[], Sequence[TreeNode]]) -> None:
@@ -88,6 +90,10 @@ class Reporter:
         self._notice = notice
         self._awake.set()
 
+    def discard(self) -> None:
+        """Show nothing more, not even what has been heard: the run did not really begin."""
+        self._quiet = True
+
     def close(self, timeout: float) -> None:
         """Show the last lines and give the terminal back.
 
@@ -104,7 +110,7 @@ class Reporter:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        pause = _FIRST_AFTER if self._screen else _EVERY
+        pause = _FIRST_AFTER
         try:
             while not self._closing:
                 self._awake.wait(pause)
@@ -119,11 +125,11 @@ class Reporter:
 
     def _finish(self) -> None:
         try:
-            if self._screen is None:
-                self._write(self._plain.lines(self.ledger.digest(), last=True))
-            else:
-                self.ledger.digest()
+            events = self.ledger.digest()
+            if self._screen is not None:
                 self._screen.close()
+            elif not self._quiet:
+                self._write(self._plain.lines(events, last=True))
         except OSError:
             self._on_hang_up()
 

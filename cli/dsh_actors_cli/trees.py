@@ -1,0 +1,44 @@
+"""What several verbs do with the tree of a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dsh_actors.config import AgentSpec, TreeSpec
+    from dsh_actors.errors import ConfigError
+
+__all__ = ["misnamed", "walk"]
+
+_FAULT = "BehaviourError: "
+
+
+def walk(agents: Iterable[AgentSpec]) -> Iterator[AgentSpec]:
+    """Yield the agents and all those below them, each before its children."""
+    for agent in agents:
+        yield agent
+        yield from walk(agent.children)
+
+
+def misnamed(spec: TreeSpec, error: str) -> ConfigError | None:
+    """Return the error in the file, if `error` says that a behaviour named in it is unusable.
+
+    A behaviour may be imported in a worker only, so that the fault comes back as an agent that
+    failed; it is a fault of the file all the same. A behaviour that asks for another one by a
+    wrong name is not: that name does not stand in the file.
+
+    Parameters:
+        spec: the tree.
+        error: the message of a `BehaviourError`, perhaps with the type's name before it.
+    """
+    from dsh_actors.errors import ConfigError
+
+    message = error.removeprefix(_FAULT)
+    for agent in walk(spec.agents):
+        if message.startswith(f"behaviour {agent.behaviour!r}"):
+            return ConfigError(
+                f"agent {agent.id!r}: {message}", file=spec.path, line=agent.line or None
+            )
+    return None
