@@ -58,8 +58,15 @@ class LoopThread:
 
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while not self._closed:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt):
+                    # Raised by one task, which keeps it as its own failure. asyncio lets these
+                    # two through and stops the loop; the tasks of others are to go on.
+                    continue
         finally:
+            loop.run_until_complete(_cancel_all(loop))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -89,3 +96,13 @@ class LoopThread:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(timeout)
         return not thread.is_alive()
+
+
+async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what behaviours have left running, as asyncio.run does at its end."""
+    import asyncio
+
+    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

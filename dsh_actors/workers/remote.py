@@ -124,8 +124,10 @@ class RemoteAgent:
 
     @property
     def busy(self) -> bool:
-        """Whether a cancel would have an effect."""
-        return bool(self.pending) or self.turn > 0
+        """Whether a cancel would have an effect; that of a stop also interrupts a start."""
+        if self.pending or self.turn > 0:
+            return True
+        return not self.started and self.node.closing is not None
 
     def is_quiet(self) -> bool:
         """Whether the worker has confirmed that it runs nothing and has no accepted work."""
