@@ -123,7 +123,9 @@ class _Launch:
 
     def _make_reporter(self) -> Reporter:
         from dsh_actors_cli.render.reporter import Reporter, wants_live_tree
+        from dsh_actors_cli.render.style import Style, wants_colour
 
+        style = Style(wants_colour(sys.stderr))  # before stderr becomes a pipe
         screen = None
         if wants_live_tree():
             from dsh_actors_cli.render.screen import Screen
@@ -134,6 +136,7 @@ class _Launch:
             self._spec.name,
             named,
             self._started,
+            style,
             screen=screen,
             on_hang_up=self._watch.hang_up,
         )

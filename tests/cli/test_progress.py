@@ -164,7 +164,7 @@ def test_the_frame_shows_the_tree_with_progress() -> None:
     assert "5/10" in text[1]
     assert text[2].startswith("├─ c-1")
     assert "pid 71" in text[2]
-    assert "running +3" in text[3]
+    assert "running +2" in text[3]
     assert text[4] == "└─ 118 completed, 2 failed"
 
 

@@ -20,6 +20,8 @@ class Ledger:
     Attributes:
         ended: how many agents ended, by outcome, for each parent's id (empty for roots).
         reasons: why agents failed or were lost, by id.
+        progress: what living agents last reported, by id: an agent that reports how much is
+            done need not say again how much there is.
         restarts: how often an agent was restarted.
     """
 
@@ -29,6 +31,7 @@ class Ledger:
         self._errors: dict[str, str] = {}
         self.ended: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.reasons: dict[str, str] = {}
+        self.progress: dict[str, dict[str, Any]] = {}
         self.restarts = 0
 
     def hear(self, event: Mapping[str, Any]) -> None:
@@ -48,11 +51,16 @@ class Ledger:
         kind = event["type"]
         if kind == "agent/started":
             self._parents[event["agent"]] = event["parent"] or ""
+        elif kind == "progress":
+            fresh = {key: value for key, value in event.items() if value is not None}
+            self.progress.setdefault(event["agent"], {}).update(fresh)
         elif kind == "turn/end" and event["error"]:
             self._errors[event["agent"]] = event["error"]
         elif kind == "agent/restarted":
             self.restarts += 1
-        elif kind == "agent/ended" and not event["restarting"]:
+        if kind == "agent/ended":
+            self.progress.pop(event["agent"], None)
+        if kind == "agent/ended" and not event["restarting"]:
             agent, outcome = event["agent"], event["outcome"]
             self.ended[self._parents.pop(agent, "")][outcome] += 1
             error = self._errors.pop(agent, None)

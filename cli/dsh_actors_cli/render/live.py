@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsh_actors.observe.display import display_text
 from dsh_actors_cli.duration import show_duration
@@ -68,6 +68,7 @@ class Frame:
         roots: the living agents.
         ended: how many children have ended, by outcome, for each parent's id.
         named: the agents of the tree file, which are shown before others.
+        progress: what agents last reported, by id; it stands before what the nodes say.
         notice: what the user must know now, e.g. that the run is stopping.
         restarts: how often an agent was restarted.
     """
@@ -78,6 +79,7 @@ class Frame:
     roots: Sequence[TreeNode]
     ended: Mapping[str, Counter[str]] = field(default_factory=dict)
     named: Collection[str] = ()
+    progress: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notice: str = ""
     restarts: int = 0
 
@@ -198,7 +200,7 @@ def _body(frame: Frame, rows: Sequence[Row], width: int) -> list[RenderableType]
 
     from rich.text import Text
 
-    columns = _columns(rows, width)
+    columns = _columns(frame, rows, width)
     body: list[RenderableType] = []
     for is_agent, group in groupby(rows, key=lambda row: row.node is not None):
         if is_agent:
@@ -208,11 +210,11 @@ def _body(frame: Frame, rows: Sequence[Row], width: int) -> list[RenderableType]
     return body
 
 
-def _columns(rows: Sequence[Row], width: int) -> dict[str, int]:
+def _columns(frame: Frame, rows: Sequence[Row], width: int) -> dict[str, int]:
     """Return the width of each column that there is room for, by its name."""
     labels = [cell_width(r.guide + display_text(r.node.id)) for r in rows if r.node is not None]
     statuses = [len(_status_text(row.node)) for row in rows if row.node is not None]
-    counts = [len(_count(row.node)) for row in rows if row.node is not None]
+    counts = [len(_count(_reported(frame, r.node))) for r in rows if r.node is not None]
     remote = [row.node.isolation != "inline" for row in rows if row.node is not None]
     columns = {
         "label": min(max(labels, default=0), max(12, int(width * _LABEL_SHARE))),
@@ -243,15 +245,16 @@ def _grid(frame: Frame, rows: Sequence[Row], columns: Mapping[str, int]) -> Tabl
         )
     for row in rows:
         assert row.node is not None
-        cells = _cells(row.guide, row.node, frame.now)
+        cells = _cells(row.guide, row.node, _reported(frame, row.node), frame.now)
         grid.add_row(*(cells[name] for name in columns))
     return grid
 
 
-def _cells(guide: str, node: TreeNode, now: float) -> dict[str, RenderableType]:
+def _cells(
+    guide: str, node: TreeNode, progress: Mapping[str, Any], now: float
+) -> dict[str, RenderableType]:
     from rich.text import Text
 
-    progress = node.progress or {}
     done, total = progress.get("done"), progress.get("total")
     bar = _bar(done, total) if total and done is not None else ""
     return {
@@ -259,7 +262,7 @@ def _cells(guide: str, node: TreeNode, now: float) -> dict[str, RenderableType]:
         "status": Text(_status_text(node), _STATUS.get(node.status, "")),
         "elapsed": Text(show_duration(max(0.0, now - node.started)), "dim"),
         "bar": bar,
-        "count": Text(_count(node)),
+        "count": Text(_count(progress)),
         "pid": Text("" if node.isolation == "inline" else f"pid {node.pid}", "dim"),
         "note": Text(display_text(progress.get("note") or ""), "dim"),
     }
@@ -281,11 +284,16 @@ def _bar(done: float, total: float) -> RenderableType:
 def _status_text(node: TreeNode | None) -> str:
     if node is None:
         return ""
-    return f"{node.status} +{node.queued}" if node.queued else node.status
+    # The message that is worked on counts as queued, but it does not wait.
+    waiting = node.queued - (node.status in ("running", "stopping"))
+    return f"{node.status} +{waiting}" if waiting > 0 else node.status
 
 
-def _count(node: TreeNode | None) -> str:
-    progress = (node.progress if node is not None else None) or {}
+def _reported(frame: Frame, node: TreeNode) -> Mapping[str, Any]:
+    return frame.progress.get(node.id) or node.progress or {}
+
+
+def _count(progress: Mapping[str, Any]) -> str:
     done, total = progress.get("done"), progress.get("total")
     if done is None:
         return ""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors_cli.render.ledger import Ledger
 from dsh_actors_cli.render.plain import PlainLines
-from dsh_actors_cli.render.style import Style, wants_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dsh_actors.system import TreeNode
     from dsh_actors_cli.render.screen import Screen
+    from dsh_actors_cli.render.style import Style
 
 __all__ = ["Reporter", "wants_live_tree"]
 
@@ -45,6 +45,7 @@ class Reporter:
         title: the name of the tree.
         named: the agents of the tree file.
         started: the moment that the run began, on the monotonic clock.
+        style: how to paint.
         screen: the terminal, if there is to be a live tree; the reporter closes it.
         on_hang_up: called when nobody can read stderr any more.
     """
@@ -54,15 +55,16 @@ class Reporter:
         title: str,
         named: Collection[str],
         started: float,
+        style: Style,
         *,
         screen: Screen | None,
         on_hang_up: Callable[[], None],
     ) -> None:
         self.ledger = Ledger()
-        self.style = Style(wants_colour(sys.stderr))
+        self.style = style
         self._title, self._named, self._started = title, named, started
         self._screen = screen
-        self._plain = PlainLines(named, self.style, started)
+        self._plain = PlainLines(named, style, started)
         self._on_hang_up = on_hang_up
         self._tree: Callable[[], Sequence[TreeNode]] = list
         self._notice = ""
@@ -155,6 +157,7 @@ class Reporter:
             self._tree(),
             self.ledger.ended,
             self._named,
+            self.ledger.progress,
             self._notice,
             self.ledger.restarts,
         )
