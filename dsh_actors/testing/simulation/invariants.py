@@ -1,0 +1,188 @@
+"""What must hold after every step of a simulated run, and at its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors.lifecycle.disposal import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_actors.lifecycle.node import Node
+    from dsh_actors.system import ActorSystem
+    from dsh_actors.testing.simulation.store import SimulatedStore
+
+REMOVED = next(i for i, step in enumerate(STEPS) if step.__name__ == "remove_activation") + 1
+RELEASED = next(i for i, step in enumerate(STEPS) if step.__name__ == "release_ownership") + 1
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(condition: object, what: str) -> None:
+    """Raise if a condition does not hold."""
+    if not condition:
+        raise Violation(what)
+
+
+class Watch:
+    """Looks at a system from outside, after every step.
+
+    Parameters:
+        system: the simulated system.
+    """
+
+    def __init__(self, system: ActorSystem) -> None:
+        self._system = system
+        self._core = system._core
+        # By generation: what was seen of each agent.
+        self._seen: dict[int, Node] = {}
+        self._closed_with: dict[int, tuple[int, int]] = {}
+        self._settled: dict[int, int] = {}
+        self.replies: list[tuple[str, Any]] = []
+        self._spy()
+
+    def _spy(self) -> None:
+        """Stand between the core and its effects, to see each in its order."""
+        teardown = self._system._supervisor.teardown
+        for name, check in (
+            ("remove", self._on_remove),
+            ("notify_settlement", self._on_notice),
+            ("release", self._on_release),
+            ("settle", self._on_settle),
+        ):
+            setattr(teardown, name, _before(check, getattr(teardown, name)))
+
+    # -- the order of a disposal -----------------------------------------------------------------
+
+    def _on_remove(self, node: Node) -> None:
+        require(not node.children, f"{node} left the map before its children were released")
+        agent = node.agent
+        require(agent.lost or agent.is_quiet(), f"{node} left the map with work: {agent}")
+
+    def _on_notice(self, node: Node) -> None:
+        require(
+            self._core.tree.nodes.get(node.id) is not node,
+            f"the notice of {node} came before it left the map",
+        )
+        owned = self._core.tree.roots if node.parent is None else node.parent.children or {}
+        require(owned.get(node.id) is node, f"{node} was released before its notice")
+
+    def _on_release(self, node: Node) -> None:
+        require(not node.children, f"{node} was released before its children")
+
+    def _on_settle(self, node: Node, failures: list[Exception]) -> None:
+        count = self._settled[node.generation] = self._settled.get(node.generation, 0) + 1
+        require(count == 1, f"{node} settled {count} times")
+        require(not failures, f"steps of the disposal of {node} failed: {failures}")
+
+    # -- after every step ------------------------------------------------------------------------
+
+    def after_step(self) -> None:
+        """Check what can be said of a state."""
+        tree = self._core.tree
+        for node in list(tree.nodes.values()):
+            self._seen[node.generation] = node
+            parent = node.parent
+            if parent is not None:
+                require(
+                    tree.nodes.get(parent.id) is parent,
+                    f"{node} lives while its parent {parent} has left",
+                )
+                require(
+                    (parent.children or {}).get(node.id) is node, f"{parent} does not own {node}"
+                )
+                if parent.closing is not None:
+                    require(node.closing is not None, f"{node} is open below closing {parent}")
+            self._check_cut_off(node)
+
+    def _check_cut_off(self, node: Node) -> None:
+        """Once an agent is closing it begins no turn and accepts nothing."""
+        if node.closing is None or not hasattr(node.agent, "turns"):
+            return
+        agent = node.agent
+        now = (agent.turns, agent.inbox.count)
+        turns, waiting = self._closed_with.setdefault(node.generation, now)
+        require(agent.turns == turns, f"{node} began a turn after it was closed")
+        require(agent.inbox.count <= waiting, f"{node} accepted a message after it was closed")
+
+    # -- at the end --------------------------------------------------------------------------------
+
+    def at_end(self, store: SimulatedStore | None) -> None:
+        """Check what must hold once the system has ended and nothing can happen any more."""
+        core = self._core
+        for name in ("nodes", "roots"):
+            left = getattr(core.tree, name)
+            require(not left, f"the system has ended, but {name} has {list(left.values())}")
+        for name in (
+            "specs", "runs", "progress", "uncommitted", "idle_waiters", "started_at", "sessions",
+        ):  # fmt: skip
+            left = getattr(core, name)
+            require(not left, f"the system has ended, but {name} has {left}")
+        pool = self._system._supervisor.pool
+        require(not pool.workers, f"the system has ended, but not {list(pool.workers.values())}")
+        for generation, node in self._seen.items():
+            require(self._settled.get(generation) == 1, f"{node} was never settled")
+        for what, reply in self.replies:
+            require(reply.done(), f"never answered: {what}")
+        if store is not None and not store.hangs:
+            for session, log in store.logs.items():
+                _check_log(store, session, log)
+
+
+def _check_log(store: SimulatedStore, session: str, log: list[tuple[str, bytes]]) -> None:
+    """Balanced turns, no message twice, and none that was accepted without an end."""
+    from dsh_actors import codec
+
+    header = store.sessions[session]
+    open_turn: int | None = None
+    accepted: set[int] = set()
+    claimed: set[int] = set()
+    discarded: set[int] = set()
+    lost = False
+    for type, data in log:
+        event = codec.decode(data)
+        where = f"session {session} of {header.agent_id}"
+        if type == "prompt/accepted":
+            require(event["id"] not in accepted, f"{where}: message {event['id']} accepted twice")
+            accepted.add(event["id"])
+        elif type == "turn/start":
+            require(open_turn is None, f"{where}: a turn began inside turn {open_turn}")
+            open_turn = event["turn"]
+            for id in event["messages"]:
+                require(id not in claimed, f"{where}: message {id} was claimed twice")
+                require(id not in discarded, f"{where}: message {id} ran after it was discarded")
+                claimed.add(id)
+        elif type == "turn/end":
+            require(open_turn == event["turn"], f"{where}: turn {event['turn']} ended unopened")
+            open_turn = None
+        elif type == "prompt/discarded":
+            require(event["id"] not in claimed, f"{where}: {event['id']} discarded after its claim")
+            discarded.add(event["id"])
+        elif type == "agent/ended":
+            lost = event["outcome"] in ("lost", "failed") or "detail" in event
+    require(open_turn is None, f"session {session}: turn {open_turn} has no end")
+    open_messages = accepted - claimed - discarded
+    require(lost or not open_messages, f"session {session}: nothing became of {open_messages}")
+
+
+def _before(check: Callable[..., None], method: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any) -> Any:
+        try:
+            check(*args)
+        except Violation as violation:
+            # Not to be taken for the failure of a step, which the core contains.
+            raise _Found(violation) from violation
+        return method(*args)
+
+    return wrapped
+
+
+class _Found(BaseException):
+    """Carries a violation out of code that contains exceptions."""
+
+    def __init__(self, violation: Violation) -> None:
+        self.violation = violation
+        super().__init__(str(violation))

@@ -1,0 +1,206 @@
+"""One simulated run: a seed is one interleaving, and reproduces exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_actors import codec
+from dsh_actors.agents.message import FOLLOW_UP
+from dsh_actors.errors import DshActorsError
+from dsh_actors.supervisor.delivery import Reply
+from dsh_actors.system import ActorSystem
+from dsh_actors.testing.simulation.invariants import Violation, Watch, _Found
+from dsh_actors.testing.simulation.runtime import SimulatedLoop, SimulatedRuntime
+from dsh_actors.testing.simulation.scheduler import Scheduler, Stuck
+from dsh_actors.testing.simulation.store import SimulatedStore
+from dsh_actors.testing.simulation.wire import KILLED, SimulatedWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from dsh_actors.actors.future import Future
+    from dsh_actors.agents.handle import Agent
+
+TRACE_SHOWN = 60
+
+
+class Failure(AssertionError):
+    """A run in which something did not hold. Says which seed reproduces it, and its last steps."""
+
+    def __init__(self, seed: int, problem: BaseException, trace: list[str]) -> None:
+        self.seed = seed
+        self.problem = problem
+        self.trace = trace
+        shown = "\n".join(
+            f"  {number:5} {step}"
+            for number, step in list(enumerate(trace, start=1))[-TRACE_SHOWN:]
+        )
+        super().__init__(
+            f"seed {seed}, step {len(trace)}: {type(problem).__name__}: {problem}\n"
+            f"the last steps of {len(trace)}:\n{shown}"
+        )
+
+
+class Simulation:
+    """A simulated system under a seeded scheduler.
+
+    Parameters:
+        seed: determines the whole run.
+        store: whether sessions are recorded, in a store whose commits are late.
+        failing: how likely a commit fails, from 0 to 1.
+        hanging: how likely the store hangs for good.
+        workers: how many shared workers there may be.
+        options: further parameters of :class:`~dsh_actors.ActorSystem`.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        store: bool = False,
+        failing: float = 0.0,
+        hanging: float = 0.0,
+        workers: int = 2,
+        **options: Any,
+    ) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed)
+        self.random = self.scheduler.random
+        self.store = (
+            SimulatedStore(self.scheduler, failing=failing, hanging=hanging) if store else None
+        )
+        self._runtime = SimulatedRuntime(self.scheduler)
+        self._outside = SimulatedLoop("outside", self.scheduler)
+        self._tasks: list[Any] = []
+        self.system = ActorSystem(
+            workers=workers, store=self.store, _runtime=self._runtime, **options  # type: ignore[arg-type]
+        )
+        self.watch = Watch(self.system)
+
+    # -- what a scenario uses ----------------------------------------------------------------------
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run something from outside of the system, beside everything else."""
+
+        def begin() -> None:
+            loop = self._outside.loop
+            assert loop is not None
+            self._tasks.append(loop.create_task(coroutine, name=name))
+
+        self._outside.call(begin)
+
+    async def pause(self) -> None:
+        """Let other things happen first; the scheduler chooses how many."""
+        import asyncio
+
+        await asyncio.sleep(0)
+
+    def ask(self, agent: Agent, message: Any) -> Future[Any] | None:
+        """Ask without waiting for a commit; None if it was refused. Must be answered in the end."""
+        reply = Reply()
+        if self._deliver(agent, message, reply):
+            self.watch.replies.append((f"{agent.id} <- {message!r}", reply))
+            return reply
+        return None
+
+    def send(self, agent: Agent, message: Any) -> bool:
+        """Send without waiting for a commit; False if it was refused."""
+        return self._deliver(agent, message, None)
+
+    def _deliver(self, agent: Agent, message: Any, reply: Reply | None) -> bool:
+        delivery = self.system._supervisor.delivery
+        try:
+            delivery.deliver(agent._target, FOLLOW_UP, codec.encode(message), reply)
+        except DshActorsError:
+            return False
+        return True
+
+    def kill_a_worker(self) -> bool:
+        """A worker process dies, in whatever state it is; False if there is none."""
+        alive = [
+            worker
+            for worker in self.system._supervisor.pool.workers.values()
+            if isinstance(worker, SimulatedWorker) and worker.alive
+        ]
+        if alive:
+            self.random.choice(alive).die(KILLED)
+        return bool(alive)
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def run(self, scenario: Callable[[Simulation], Awaitable[None]], *, most: int = 20_000) -> None:
+        """Run a scenario to its end, then shut the system down, checking after every step.
+
+        Raises:
+            Failure: an invariant did not hold, something was raised, or it never ended.
+        """
+        try:
+            self._drive(scenario, most)
+        except _Found as found:
+            raise Failure(self.seed, found.violation, self.scheduler.trace) from found.violation
+        except Failure:
+            raise
+        except (Exception, AssertionError) as error:
+            raise Failure(self.seed, error, self.scheduler.trace) from error
+        finally:
+            self._close()
+
+    def _drive(self, scenario: Callable[[Simulation], Awaitable[None]], most: int) -> None:
+        receipts: list[Any] = []
+
+        async def main() -> None:
+            await scenario(self)
+            receipt = await self.system.shutdown()
+            receipts.append(receipt)
+
+        self.start(main(), "scenario")
+        while self.scheduler.step():
+            self.watch.after_step()
+            if len(self.scheduler.trace) > most:
+                raise Stuck(f"it goes on after {most} steps")
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()
+        if not receipts:
+            raise Stuck(
+                f"nothing can happen any more, but the system has not ended: "
+                f"{list(self.system._core.tree.nodes.values())}"
+            )
+        if not receipts[0].survivors:
+            self.watch.at_end(self.store)
+
+    def _close(self) -> None:
+        """Leave nothing behind, however the run ended."""
+        for worker in list(self.system._supervisor.pool.workers.values()):
+            if isinstance(worker, SimulatedWorker):
+                worker.die(KILLED)
+        self.system._supervisor.host.close(0)
+        self.system._dispatcher.shutdown(0)
+        self._outside.close(0)
+
+
+def simulate(
+    scenario: Callable[[Simulation], Awaitable[None]],
+    seed: int,
+    *,
+    most: int = 20_000,
+    **options: Any,
+) -> Simulation:
+    """Run one scenario under one seed.
+
+    Parameters:
+        scenario: an async function of a :class:`Simulation`; when it returns, the system is shut
+            down.
+        seed: determines every choice.
+        most: how many steps a run may take.
+        options: of :class:`Simulation`.
+
+    Returns:
+        The run, with its trace.
+
+    Raises:
+        Failure: with the seed and the last steps.
+    """
+    simulation = Simulation(seed, **options)
+    simulation.run(scenario, most=most)
+    return simulation
