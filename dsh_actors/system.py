@@ -6,9 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.actors.future import Future
 from dsh_actors.agents.handle import Agent, AgentHandle
-from dsh_actors.agents.waiting import current_turn
+from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentGone, ForkedSystemError, UsageError
 from dsh_actors.supervisor.core import Core, Settings, Spec
 from dsh_actors.supervisor.journal import Journal
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from dsh_actors.actors.future import Future
     from dsh_actors.config.spec import AgentSpec, TreeSpec
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
@@ -301,7 +301,7 @@ class ActorSystem:
         with self._lock:
             if self._shutdown is not None:
                 return self._shutdown
-            self._shutdown = Future()
+            self._shutdown = Awaited()
         self._supervisor.pool.refuse()
         stop = self._supervisor.teardown.stop_all(cause, grace)
         with self._lock:

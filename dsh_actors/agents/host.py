@@ -27,7 +27,7 @@ class HostPort(Protocol):
     """
 
     def turn_started(self, agent: AgentActor, turn: Turn) -> None:
-        """A turn has claimed its batch. Only for agents with ``reports``; the lock is held."""
+        """A turn has claimed its batch and will run. Only for agents with ``reports``."""
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """A turn has ended its work; the agent is not idle yet."""
@@ -118,14 +118,28 @@ class AgentHost:
         if go_on is not None:
             self.pass_on(go_on)
 
-    def resume_permit(self) -> None:
-        """A plain turn goes on: wait until there is a permit for it."""
+    def resume_permit(self, turn: Turn) -> None:
+        """A plain turn goes on: wait until there is a permit for it.
+
+        A cancelled one goes on at once: it is about to end, and whoever holds the permits may
+        never give one back.
+        """
         gate = allocate_lock()
         gate.acquire()
+        go_on = gate.release
+
+        def hurry() -> None:
+            with self.lock:
+                waits = self.permits.leave(go_on)
+            if waits:
+                go_on()
+
         with self.lock:
-            taken = self.permits.resume(gate.release)
-        if not taken:
-            gate.acquire()
+            if self.permits.resume(go_on):
+                return
+        turn.signal.add_callback(hurry)
+        gate.acquire()
+        turn.signal.remove_callback(hurry)
 
     def close(self, timeout: float) -> bool:
         """End the loop. The dispatcher belongs to whoever made it."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsh_actors.actors.future import Future
-from dsh_actors.agents.waiting import wait_in_turn
+from dsh_actors.agents.waiting import Awaited, wait_in_turn
 from dsh_actors.errors import AgentFailed, AgentLost, TurnAborted
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Job:
     def __init__(self, id: str, behaviour: str) -> None:
         self.id = id
         self.behaviour = behaviour
-        self._future: Future[Outcome] = Future()
+        self._future: Future[Outcome] = Awaited()
 
     @property
     def outcome(self) -> Outcome:

@@ -33,6 +33,11 @@ class LoopThread:
         """The loop, once it was needed."""
         return self._loop
 
+    @property
+    def ident(self) -> int | None:
+        """The ident of its thread, once there is one."""
+        return self._thread.ident if self._thread is not None else None
+
     def call(self, function: Callable[..., None], *args: Any) -> None:
         """Run a function on the loop's thread, in the order of the calls. Never blocks for it."""
         self._calls.append((function, args))

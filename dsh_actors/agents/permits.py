@@ -65,6 +65,14 @@ class Permits:
         self._resuming.append(go_on)
         return False
 
+    def leave(self, go_on: Callable[[], object]) -> bool:
+        """Let a turn that waits to go on do so over the limit; False if it waits no more."""
+        if go_on not in self._resuming:
+            return False
+        self._resuming.remove(go_on)
+        self.free -= 1
+        return True
+
     def give(self) -> Callable[[], object] | None:
         """Give a permit back. What is returned is to be called after the lock is released."""
         if self._resuming:

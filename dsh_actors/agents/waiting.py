@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from dsh_actors.actors.future import Future
 from dsh_actors.errors import UsageError
 
 if TYPE_CHECKING:
-    from dsh_actors.actors.future import Future
     from dsh_actors.agents.turn import Turn
 
 T = TypeVar("T")
 
 current_turn: ContextVar[Turn | None] = ContextVar("dsh_actors_turn", default=None)
 """The turn on whose behalf this code runs: the initiator."""
+
+
+class Awaited(Future[T]):
+    """A future for users: a turn that waits for it is interrupted by its cancel signal."""
+
+    __slots__ = ()
+
+    def _settle(self, timeout: float | None) -> bool:
+        turn = current_turn.get()
+        if turn is None or not _runs_here(turn):
+            return super()._settle(timeout)
+        _wait(turn, self, timeout)
+        return self.done()
+
+
+def _runs_here(turn: Turn) -> bool:
+    """Whether this is the thread of the turn, and not one that it has started."""
+    here = get_ident()
+    return here == (turn._actor.host.loop.ident if turn._is_async else turn._thread)
 
 
 def wait_in_turn(future: Future[T], timeout: float | None) -> T:
@@ -31,21 +50,25 @@ def wait_in_turn(future: Future[T], timeout: float | None) -> T:
         UsageError: called in an async turn, where it would block every other one.
     """
     turn = current_turn.get()
-    if turn is None:
+    if turn is None or not _runs_here(turn):
         return future.result(timeout)
+    if not turn._is_async:
+        turn.check()
+    if not future.done():
+        _wait(turn, future, timeout)
+        if not future.done():
+            raise TimeoutError(f"not done within {timeout} s")
+    return future.result(0)
+
+
+def _wait(turn: Turn, future: Future[T], timeout: float | None) -> None:
     if turn._is_async:
-        if future.done():
-            return future.result(0)
         raise UsageError(
             "result() in an async behaviour would block every other async turn; await it instead"
         )
     turn.check()
-    if not future.done():
-        park(turn, future, timeout)
-        turn.check()
-        if not future.done():
-            raise TimeoutError(f"not done within {timeout} s")
-    return future.result(0)
+    park(turn, future, timeout)
+    turn.check()
 
 
 def park(turn: Turn, future: Future[T] | None, timeout: float | None) -> None:
@@ -68,4 +91,4 @@ def park(turn: Turn, future: Future[T] | None, timeout: float | None) -> None:
         gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
     finally:
         turn.signal.remove_callback(wake)
-        host.resume_permit()
+        host.resume_permit(turn)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import codec
 from dsh_actors.actors.future import Future
 from dsh_actors.agents.message import Kind, Message, ReplyTo
-from dsh_actors.agents.waiting import current_turn
+from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import (
     AgentGone,
     AskCycle,
@@ -27,7 +27,7 @@ COMMIT_DEADLINE = 30.0
 """Seconds that a send waits for the commit of its message before it says that it is unknown."""
 
 
-class Reply(Future[Any]):
+class Reply(Awaited[Any]):
     """The future of an answer, decoded for whoever asked in this process."""
 
     __slots__ = ()

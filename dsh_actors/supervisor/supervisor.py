@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.actors.future import Future
 from dsh_actors.actors.pooled import PooledActor
 from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.host import AgentHost
+from dsh_actors.agents.waiting import Awaited
 from dsh_actors.errors import AgentLost, Cancelled, DshActorsError
 from dsh_actors.supervisor.delivery import Delivery
 from dsh_actors.supervisor.factory import Factory
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.actors.dispatcher import Dispatcher
+    from dsh_actors.actors.future import Future
     from dsh_actors.agents.message import Kind
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
@@ -175,7 +176,7 @@ class Supervisor(PooledActor):
     def when_idle(self, target: Node) -> Future[None]:
         """See :class:`~dsh_actors.agents.handle.Post`."""
         node = target.latest
-        waiter: Future[None] = Future()
+        waiter: Future[None] = Awaited()
         with self.core.lock:
             quiet = (node.disposal is not None and node.disposal.done) or (
                 node.agent.is_quiet() and node.generation not in self.core.uncommitted

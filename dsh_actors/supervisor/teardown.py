@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.actors.future import Future
 from dsh_actors.agents.actor import START_CANCELLED
+from dsh_actors.agents.waiting import Awaited
 from dsh_actors.errors import AgentLost, TurnAborted
 from dsh_actors.lifecycle.causes import EMITTED
 from dsh_actors.lifecycle.disposal import FLUSHED, HANDLE, IDLE, Disposals
@@ -22,6 +22,7 @@ from dsh_actors.workers.remote import RemoteAgent, cancel_frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dsh_actors.actors.future import Future
     from dsh_actors.actors.timers import Timer
     from dsh_actors.agents.message import Message
     from dsh_actors.errors import DshActorsError
@@ -43,7 +44,7 @@ class Stop:
     def __init__(self, root: Node) -> None:
         self.root = root
         self.order: list[Node] = []
-        self.future: Future[Receipt] = Future()
+        self.future: Future[Receipt] = Awaited()
         self.timer: Timer | None = None
 
 
@@ -364,7 +365,6 @@ class Teardown:
             messages = []
             for seat in seats:
                 seat.lost = True
-                seat.turn = 0
                 messages.append((seat.node, seat.take_all()))
                 node = seat.node
                 asked = worker.ending is not None and node.closing is not None
@@ -373,6 +373,7 @@ class Teardown:
                     node.detail = how
                     node.restarting = self._restarts_locked(node)
         for node, lost in messages:
+            self._close_turn(node)
             self._keep_for_restart(node, lost, how)
         for seat in seats:
             node = seat.node
@@ -388,6 +389,16 @@ class Teardown:
     def _swept(self, nodes: list[Node]) -> None:
         for node in nodes:
             self.disposals.event(node, HANDLE)
+
+    def _close_turn(self, node: Node) -> None:
+        """Close a turn in the log that its process can close no more."""
+        journal, agent = self._core.journal, node.agent
+        if journal is not None and agent.turn:
+            if node.outcome == "aborted":
+                journal.turn_ended(node, agent.turn, "aborted", node.closing, None, [])
+            else:
+                journal.turn_ended(node, agent.turn, "interrupted", None, None, [])
+        agent.turn = 0
 
     def _keep_for_restart(self, node: Node, messages: list[Message], how: str) -> None:
         """Fail what was in flight; what was not begun is kept if the agent starts again."""

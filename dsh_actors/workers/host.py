@@ -14,7 +14,7 @@ from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.host import AgentHost
 from dsh_actors.agents.job import Job, Outcome
 from dsh_actors.agents.message import Message
-from dsh_actors.agents.waiting import current_turn, wait_in_turn
+from dsh_actors.agents.waiting import Awaited, current_turn, wait_in_turn
 from dsh_actors.errors import (
     AdmissionRefused,
     AgentFailed,
@@ -299,7 +299,7 @@ class WorkerHost:
         encoded: Future[Any] = Future()
         chain = _chain(turn) if turn is not None else ()
         self._ask_supervisor(turn, encoded, frames.ASK, *target, kind, body, chain)
-        reply: Future[Any] = Future()
+        reply: Future[Any] = Awaited()
 
         def settle(future: Future[Any]) -> None:
             error = future.exception(0)
@@ -322,7 +322,7 @@ class WorkerHost:
 
     def when_idle(self, target: Any) -> Future[None]:
         """Ask the supervisor to tell."""
-        future: Future[None] = Future()
+        future: Future[None] = Awaited()
         self._ask_supervisor(current_turn.get(), future, frames.WHEN_IDLE, *target)
         return future
 
