@@ -324,15 +324,32 @@ class _Launch:
             text = render_result(value)
         stdout.write_line(text)
 
+    def _look_command(self) -> str:
+        """Return the command that shows the session of this run, as it can be typed."""
+        if not (self._options.keep and self._session_id):
+            return ""
+        import shlex
+
+        words = ["dsh-actors", "sessions", "show", self._session_id]
+        if self._options.store is not None:
+            words += ["--store", str(self._options.store)]
+        return shlex.join(words)
+
     def _print_end(self, outcome: Outcome) -> None:
         from dsh_actors_cli.render.receipt import end_lines
 
         try:
-            for line in end_lines(outcome, self._reporter.style, self._options.keep):
+            for line in end_lines(outcome, self._reporter.style, look=self._look_command()):
                 sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
         except (OSError, ValueError):
             output.discard_stderr()
+
+
+def _open_store(options: Options) -> SessionStore:
+    from dsh_actors.sessions import SqliteStore, default_store_path
+
+    return SqliteStore(options.store or default_store_path())
 
 
 def _busy(nodes: Iterable[TreeNode]) -> Iterator[str]:
@@ -349,9 +366,3 @@ def _answer(agent: str, future: Future[Any]) -> Answer:
     if error is not None:
         return Answer(agent, error=error)
     return Answer(agent, future.result(0))
-
-
-def _open_store(options: Options) -> SessionStore:
-    from dsh_actors.sessions import SqliteStore, default_store_path
-
-    return SqliteStore(options.store or default_store_path())

@@ -25,7 +25,7 @@ def with_agents(*outcomes: tuple[str, str]) -> dict[str, Any]:
 
 
 def told(outcome: Outcome) -> str:
-    return "\n".join(end_lines(outcome, PLAIN, kept=True))
+    return "\n".join(end_lines(outcome, PLAIN, look=""))
 
 
 def test_one_root_gives_its_value() -> None:
@@ -43,15 +43,17 @@ def test_several_roots_give_an_object_by_id() -> None:
     assert verdict.result == {"a": 1, "b": None}
 
 
+@pytest.mark.behaviour(177)
 def test_a_failed_behaviour_is_named_with_its_own_type() -> None:
     trace = 'Traceback:\n  File "/x/agents.py", line 12, in f\n    boom\nValueError: bad'
     error = AgentFailed("ValueError", "bad", trace)
     verdict = judge([Answer("a", error=error)], None, CLEAN, {})
     assert (verdict.subtype, verdict.code) == ("failed", 1)
     assert verdict.error == {"type": "ValueError", "message": "bad"}
-    lines = end_lines(Outcome(verdict, CLEAN, "s-1", "sys", 1.0), PLAIN, kept=True)
+    outcome = Outcome(verdict, CLEAN, "s-1", "sys", 1.0)
+    lines = end_lines(outcome, PLAIN, look="show\x1b s-1")
     assert lines[0] == "dsh-actors: error: ValueError: bad (/x/agents.py:12)"
-    assert lines[-1] == "session s-1: dsh-actors sessions show s-1"
+    assert lines[-1] == "session s-1: show\\x1b s-1"
 
 
 def test_of_several_roots_the_failed_one_is_named() -> None:

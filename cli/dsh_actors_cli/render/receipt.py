@@ -72,13 +72,13 @@ def full_receipt(outcome: Outcome, style: Style) -> list[str]:
     return lines
 
 
-def end_lines(outcome: Outcome, style: Style, kept: bool) -> list[str]:
+def end_lines(outcome: Outcome, style: Style, *, look: str) -> list[str]:
     """Return what is printed at the very end: the error, the receipt, and the session.
 
     Parameters:
         outcome: of the run.
         style: how to paint.
-        kept: whether the session can be looked at later.
+        look: the command that shows the session; empty if there is none to show.
     """
     verdict = outcome.verdict
     lines: list[str] = []
@@ -92,8 +92,8 @@ def end_lines(outcome: Outcome, style: Style, kept: bool) -> list[str]:
         lines.append(short_receipt(outcome, style))
     else:
         lines.extend(full_receipt(outcome, style))
-    if kept and outcome.session_id:
-        lines.append(f"session {outcome.session_id}: dsh-actors sessions show {outcome.session_id}")
+    if look:
+        lines.append(f"session {outcome.session_id}: {display_text(look)}")
     return lines
 
 
