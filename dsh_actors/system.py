@@ -366,9 +366,7 @@ class ActorSystem:
         self._supervisor.pool.kill_now()
 
     def _check_fork(self) -> None:
-        import os
-
-        if os.getpid() != self._core.pid:
+        if self._core.runtime.pid != self._core.pid:
             raise ForkedSystemError(
                 "this ActorSystem belongs to the process that forked this one; make a new one here"
             )

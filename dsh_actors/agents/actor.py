@@ -102,6 +102,8 @@ class AgentActor(PooledActor):
             if host.permits.wanted:
                 host.offer_permit()
             return
+        if self.reports and turn.number > 0:
+            host.port.turn_started(self, turn)
         if self.is_async and turn.number >= 0:
             host.loop.call(self._begin_async, turn)
             return
@@ -130,8 +132,6 @@ class AgentActor(PooledActor):
             self.turns += 1
             turn = Turn(self, self.turns, self.inbox.claim())
             self.running = turn
-            if self.reports:
-                self.host.port.turn_started(self, turn)
             return turn
         if self.state == STARTING or self.state == RELEASING:
             turn = self.running = Turn(self, -1 if self.state == STARTING else 0, [])
@@ -235,7 +235,9 @@ class AgentActor(PooledActor):
         """Start an async turn; runs on the loop's thread."""
         loop = self.host.loop.loop
         assert loop is not None
-        task = turn._task = loop.create_task(self._steps_async(turn))
+        task = turn._task = loop.create_task(
+            self._steps_async(turn), name=f"{self.name} turn {turn.number}"
+        )
         task.add_done_callback(lambda task: self._async_done(turn, task))
         turn.signal.add_callback(lambda: self.host.loop.call(self._cancel_task, turn))
 
@@ -278,13 +280,13 @@ class AgentActor(PooledActor):
                 # Nobody stands in line: the permit goes on to the next turn.
                 self.turns += 1
                 following = self.running = Turn(self, self.turns, inbox.claim())
-                if self.reports:
-                    port.turn_started(self, following)
             elif not self.is_async:
                 ring = permits.give()
         if ring is not None:
             host.pass_on(ring)
         port.turn_ended(self, turn, following is not None)
+        if following is not None and self.reports:
+            port.turn_started(self, following)
         if following is None and self.is_async and (inbox.waking or self.state == RELEASING):
             self.ring()
         return following

@@ -134,7 +134,7 @@ class Delivery:
 
     def _gone(self, node: Node) -> Exception:
         core = self._core
-        if core.pid != _pid():
+        if core.pid != core.runtime.pid:
             return ForkedSystemError(
                 "this actor system belongs to the process that forked this one; make a new "
                 "ActorSystem in the child"
@@ -181,9 +181,3 @@ class Delivery:
                         cause, f"agent {node.id!r} was cancelled before its turn (cause: {cause})"
                     )
                 )
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()

@@ -105,12 +105,12 @@ class Turns:
     # -- HostPort: what inline agents tell ------------------------------------------------------
 
     def turn_started(self, agent: AgentActor, turn: Turn) -> None:
-        """With the lock held: record the claim."""
+        """Record the claim."""
         core = self._core
         if core.journal is not None:
             core.journal.turn_started(agent.key, turn.number, [m.id for m in turn._batch])
         if core.observer is not None:
-            self._supervisor.post(core.emit_turn_start, agent.name, turn.number)
+            core.emit_turn_start(agent.name, turn.number)
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """See :meth:`ending`."""

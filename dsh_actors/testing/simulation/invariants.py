@@ -127,7 +127,7 @@ class Watch:
             require(self._settled.get(generation) == 1, f"{node} was never settled")
         for what, reply in self.replies:
             require(reply.done(), f"never answered: {what}")
-        if store is not None and not store.hangs:
+        if store is not None and store.reliable:
             for session, log in store.logs.items():
                 _check_log(store, session, log)
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dsh_actors.workers.worker import WorkerEvents
 
 
+SUPERVISOR_PID = 1
+
+
 class SimulatedDispatcher(Dispatcher):
     """Ready actors, served in an order that the scheduler chooses."""
 
@@ -197,6 +200,11 @@ class SimulatedRuntime(Runtime):
         self.background = Tasks(scheduler, "background")
         self.pool_made: SimulatedPool | None = None
         self._tokens = 0
+
+    @property
+    def pid(self) -> int:
+        """The same in every run."""
+        return SUPERVISOR_PID
 
     def monotonic(self) -> float:
         """The virtual clock."""

@@ -55,8 +55,8 @@ class Scheduler:
         if not total:
             return self._pass_time()
         # Now and then time passes although there is work: a deadline may come early in it.
-        if self._timers and self.random.random() < 0.02:
-            return self._pass_time()
+        if self._timers and self.random.random() < 0.02 and self._pass_time():
+            return True
         choice = self.random.randrange(total)
         for source, count in zip(self.sources, counts, strict=True):
             if choice < count:

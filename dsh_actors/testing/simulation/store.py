@@ -27,6 +27,7 @@ class SimulatedStore:
         self._queue: list[tuple[str, str, bytes, OnCommit | None]] = []
         self._failing = failing
         self.hangs = scheduler.random.random() < hanging
+        self.reliable = not failing and not self.hangs
         self.sessions: dict[str, SessionHeader] = {}
         self.logs: dict[str, list[tuple[str, bytes]]] = {}
         self.status: dict[str, str] = {}
