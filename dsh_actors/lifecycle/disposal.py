@@ -92,14 +92,18 @@ class Disposal:
 class Disposals:
     """Drives disposals by events.
 
+    Whatever has begun comes first to the point where it would wait, children included, before
+    any disposal goes on from there: a whole subtree is cancelled before anything in it waits.
+
     Parameters:
         port: performs the effects.
     """
 
-    __slots__ = ("_ready", "_running", "port")
+    __slots__ = ("_begun", "_ready", "_running", "port")
 
     def __init__(self, port: DisposalPort) -> None:
         self.port = port
+        self._begun: list[Disposal] = []  # in order of beginning: parents before children
         self._ready: list[Disposal] = []
         self._running = False
 
@@ -111,7 +115,7 @@ class Disposals:
         disposal = node.disposal
         if disposal is None:
             disposal = node.disposal = Disposal(node)
-            self._ready.append(disposal)
+            self._begun.append(disposal)
             self._run()
         return disposal
 
@@ -130,16 +134,32 @@ class Disposals:
         if self._running:  # re-entered by an effect: the outer loop goes on with it
             return
         self._running = True
-        ready = self._ready
+        begun, ready = self._begun, self._ready
         try:
-            while ready:
-                self._advance(ready.pop())
+            while begun or ready:
+                for disposal in begun:  # grows by the children of those that it passes
+                    self._advance(disposal, FIRST_WAIT)
+                ready += begun
+                begun.clear()
+                if ready:
+                    self._go_on(ready.pop())
         finally:
             self._running = False
 
-    def _advance(self, disposal: Disposal) -> None:
+    def _go_on(self, disposal: Disposal) -> None:
+        try:
+            if self._advance(disposal, len(STEPS)):
+                self._finished(disposal)
+        except BaseException:
+            # Not a failure of the step but of the thread, such as KeyboardInterrupt. The next
+            # step is due once somebody drives again: nothing of a tree may be forgotten.
+            self._ready.append(disposal)
+            raise
+
+    def _advance(self, disposal: Disposal, end: int) -> bool:
+        """Run the steps up to ``end``; False if one of them has to wait."""
         steps = STEPS
-        while disposal.step < len(steps):
+        while disposal.step < end:
             step = steps[disposal.step]
             disposal.step += 1
             try:
@@ -150,8 +170,8 @@ class Disposals:
                     disposal.failures = []
                 disposal.failures.append(error)
             if not go_on:
-                return
-        self._finished(disposal)
+                return False
+        return True
 
     def _finished(self, disposal: Disposal) -> None:
         disposal.children = ()
@@ -278,3 +298,6 @@ STEPS: Final[tuple[Callable[[Disposals, Disposal], bool], ...]] = (
     release_ownership,
     settle,
 )
+
+FIRST_WAIT: Final = STEPS.index(await_children)
+"""How many steps never wait."""

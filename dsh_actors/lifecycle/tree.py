@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Tree:
     """All live agents of one system.
 
-    ``nodes`` is the only arbiter of ids. ``stamp`` is one sequence for marks and releases, so
-    that their order can be compared.
+    ``nodes`` is the only arbiter of ids. ``stamp`` is one sequence for all marks, so that their
+    order can be compared.
     """
 
     __slots__ = ("accepting", "generation", "nodes", "roots", "stamp")
