@@ -18,7 +18,7 @@ from dsh_actors.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
@@ -46,6 +46,9 @@ class Delivery:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._limit = core.settings.inbox_limit
+        self.not_stored: Callable[[Node, StoreError], None]
+        """Told of an agent whose message could not be stored, so that it never comes."""
 
     def send(self, node: Node, kind: Kind, body: bytes) -> int:
         """Deliver; returns the message's id once it is accepted, and committed, with a store."""
@@ -89,7 +92,7 @@ class Delivery:
             committed: settled once the acceptance is durable.
 
         Raises:
-            AgentGone, InboxFull, AskCycle: and nothing was accepted.
+            AgentGone, InboxFull, AskCycle, StoreError: and nothing was accepted.
         """
         core = self._core
         if chain and node.id in chain:
@@ -109,15 +112,21 @@ class Delivery:
                 message = Message(core.next_message(), kind, body, reply, chain, committed)
                 agent.kept.append(message)
                 return message.id
-            if agent.size >= core.settings.inbox_limit:
+            size = agent.size
+            if core.uncommitted:
+                size += len(core.uncommitted.get(node.generation, ()))
+            if size >= self._limit:
                 raise InboxFull(
-                    f"the inbox of agent {node.id!r} is full ({agent.size} messages); nothing was "
+                    f"the inbox of agent {node.id!r} is full ({size} messages); nothing was "
                     "dropped: wait for replies before sending more, or raise inbox_limit"
                 )
             message = Message(core.next_message(), kind, body, reply, chain, committed)
-            self.accept_locked(node, message)
-        if core.journal is None:
-            agent.ring()
+            if core.journal is None:
+                agent.accept(message)
+            else:
+                self.accept_locked(node, message)
+                return message.id
+        agent.ring()
         return message.id
 
     def accept_locked(self, node: Node, message: Message) -> None:
@@ -129,8 +138,17 @@ class Delivery:
         if core.journal is None:
             node.agent.accept(message)
             return
-        core.uncommitted.setdefault(node.generation, []).append(message)
-        core.journal.accepted(node, message, lambda error: self._committed(node, message, error))
+        waiting = core.uncommitted.setdefault(node.generation, [])
+        waiting.append(message)
+        try:
+            core.journal.accepted(
+                node, message, lambda error: self._committed(node, message, error)
+            )
+        except BaseException:
+            waiting.pop()
+            if not waiting:
+                del core.uncommitted[node.generation]
+            raise
 
     def _gone(self, node: Node) -> Exception:
         core = self._core
@@ -165,6 +183,8 @@ class Delivery:
                 message.reply.fail(failure)
             if message.committed is not None:
                 message.committed.try_set_error(failure)
+            if alive:
+                self.not_stored(node, failure)
         elif message.committed is not None:
             message.committed.try_set_result(None)
 
