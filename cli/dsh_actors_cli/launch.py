@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from dsh_actors.errors import BehaviourError, DshActorsError
+from dsh_actors.actors.future import Future
+from dsh_actors.errors import AgentGone, BehaviourError, DshActorsError
 from dsh_actors_cli import exits, output, signals
 from dsh_actors_cli.outcome import Answer, Outcome, judge, result_object
 from dsh_actors_cli.trees import misnamed, walk
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from dsh_actors.actors.future import Future
     from dsh_actors.agents.handle import AgentHandle
     from dsh_actors.config import AgentSpec, TreeSpec
     from dsh_actors.errors import ConfigError
@@ -198,7 +198,13 @@ class _Launch:
             self._failure = Answer("", error=error)
 
     def _ask(self, spec: AgentSpec, handle: AgentHandle) -> None:
-        future = handle.agent.ask(spec.prompt)
+        try:
+            future = handle.agent.ask(spec.prompt)
+        except AgentGone as error:
+            if self._watch.cause is not None:
+                return
+            future = Future()
+            future.set_error(error)  # its start has failed, and it has ended, this quickly
         self._asked[spec.id] = future
         future.add_done_callback(self._waker.wake)
 
@@ -234,24 +240,27 @@ class _Launch:
         return self._watch.cause is None and self._fault is None
 
     def _await_quiet(self, system: ActorSystem) -> None:
-        """Wait until no agent has work left: a run is not done while a child still works."""
-        while self._goes_on():
-            busy = list(_busy(system.tree()))
-            if not busy:
-                return
-            for agent_id in busy:
-                self._await_idle(system, agent_id)
+        """Wait until no agent has work left: a run is not done while a child still works.
 
-    def _await_idle(self, system: ActorSystem, agent_id: str) -> None:
-        from dsh_actors.errors import AgentGone
+        All must be found quiet twice in a row: while the first round looks at one agent, one
+        that has been looked at may get a message from another that has not.
+        """
+        rounds = 0
+        while self._goes_on() and rounds < 2:
+            busy = [idle for idle in self._idle_futures(system) if not idle.done()]
+            rounds = 0 if busy else rounds + 1
+            for idle in busy:
+                idle.add_done_callback(self._waker.wake)
+                while self._goes_on() and not idle.done():
+                    self._waker.wait()
 
-        try:
-            idle = system.agent(agent_id).when_idle()
-        except AgentGone:
-            return
-        idle.add_done_callback(self._waker.wake)
-        while self._goes_on() and not idle.done():
-            self._waker.wait()
+    @staticmethod
+    def _idle_futures(system: ActorSystem) -> Iterator[Future[None]]:
+        for agent_id in _ids(system.tree()):
+            try:
+                yield system.agent(agent_id).when_idle()
+            except AgentGone:
+                continue
 
     def _begin_stop(self, cause: signals.StopCause) -> None:
         """Start the ordered stop; on a thread of the watch."""
@@ -352,11 +361,10 @@ def _open_store(options: Options) -> SessionStore:
     return SqliteStore(options.store or default_store_path())
 
 
-def _busy(nodes: Iterable[TreeNode]) -> Iterator[str]:
+def _ids(nodes: Iterable[TreeNode]) -> Iterator[str]:
     for node in nodes:
-        if node.queued or node.status in ("preparing", "running"):
-            yield node.id
-        yield from _busy(node.children)
+        yield node.id
+        yield from _ids(node.children)
 
 
 def _answer(agent: str, future: Future[Any]) -> Answer:

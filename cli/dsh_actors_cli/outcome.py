@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dsh_actors.errors import AgentFailed, TurnAborted
+from dsh_actors.errors import AgentFailed, AgentGone, TurnAborted
 from dsh_actors_cli import exits
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def judge(
                 "cancelled" if aborted else "failed",
                 exits.FAILED,
                 result,
-                _described(answer.error, answer.id if len(answers) > 1 else ""),
+                _described(answer, receipt, reasons, alone=len(answers) == 1),
                 getattr(answer.error, "traceback_text", ""),
             )
     trouble = _unclean_end(receipt, reasons)
@@ -95,12 +95,21 @@ def _result(answers: Sequence[Answer]) -> Any:
     return {answer.id: answer.value for answer in answers}
 
 
-def _described(error: BaseException, agent: str) -> dict[str, str]:
+def _described(
+    answer: Answer, receipt: Mapping[str, Any], reasons: Mapping[str, str], *, alone: bool
+) -> dict[str, str]:
+    """Return the error of a root; of one that was gone before it was asked, why it had gone."""
+    error, reason = answer.error, reasons.get(answer.id)
     if isinstance(error, AgentFailed):
         kind, message = error.type_name, error.message
+    elif isinstance(error, AgentGone) and reason:
+        ends = {agent["id"]: agent["outcome"] for agent in receipt["agents"]}
+        kind, message = type(error).__name__, reason
+        if ends.get(answer.id) == "failed":
+            kind, _, message = reason.partition(": ")
     else:
         kind, message = type(error).__name__, str(error)
-    return {"type": kind, "message": f"{agent}: {message}" if agent else message}
+    return {"type": kind, "message": message if alone else f"{answer.id}: {message}"}
 
 
 def _unclean_end(receipt: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, str] | None:
