@@ -32,9 +32,7 @@ async def player(turn: dsh.Turn, plan: list[Any]) -> Any:
             raise ValueError("as planned")
         elif operation == "run":
             isolation, restart, below = rest
-            jobs.append(
-                turn.run(f"{HERE}:player", below, isolation=isolation, restart=restart)
-            )
+            jobs.append(turn.run(f"{HERE}:player", below, isolation=isolation, restart=restart))
         elif operation == "plain":
             jobs.append(turn.run(f"{HERE}:plain", rest[1], isolation=rest[0]))
         elif operation == "gather":

@@ -42,6 +42,7 @@ class Watch:
         self._closed_with: dict[int, tuple[int, int]] = {}
         self._settled: dict[int, int] = {}
         self.replies: list[tuple[str, Any]] = []
+        self._found: list[Violation] = []
         self._spy()
 
     def _spy(self) -> None:
@@ -53,7 +54,19 @@ class Watch:
             ("release", self._on_release),
             ("settle", self._on_settle),
         ):
-            setattr(teardown, name, _before(check, getattr(teardown, name)))
+            setattr(teardown, name, self._checked(check, getattr(teardown, name)))
+
+    def _checked(self, check: Callable[..., None], effect: Callable[..., Any]) -> Callable[..., Any]:
+        """An effect with a check before it. The core contains exceptions, so they are kept."""
+
+        def checked(*args: Any) -> Any:
+            try:
+                check(*args)
+            except Violation as violation:
+                self._found.append(violation)
+            return effect(*args)
+
+        return checked
 
     # -- the order of a disposal -----------------------------------------------------------------
 
@@ -82,6 +95,8 @@ class Watch:
 
     def after_step(self) -> None:
         """Check what can be said of a state."""
+        if self._found:
+            raise self._found[0]
         tree = self._core.tree
         for node in list(tree.nodes.values()):
             self._seen[node.generation] = node
@@ -166,23 +181,3 @@ def _check_log(store: SimulatedStore, session: str, log: list[tuple[str, bytes]]
     require(open_turn is None, f"session {session}: turn {open_turn} has no end")
     open_messages = accepted - claimed - discarded
     require(lost or not open_messages, f"session {session}: nothing became of {open_messages}")
-
-
-def _before(check: Callable[..., None], method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(*args: Any) -> Any:
-        try:
-            check(*args)
-        except Violation as violation:
-            # Not to be taken for the failure of a step, which the core contains.
-            raise _Found(violation) from violation
-        return method(*args)
-
-    return wrapped
-
-
-class _Found(BaseException):
-    """Carries a violation out of code that contains exceptions."""
-
-    def __init__(self, violation: Violation) -> None:
-        self.violation = violation
-        super().__init__(str(violation))

@@ -9,7 +9,7 @@ from dsh_actors.agents.message import FOLLOW_UP
 from dsh_actors.errors import DshActorsError
 from dsh_actors.supervisor.delivery import Reply
 from dsh_actors.system import ActorSystem
-from dsh_actors.testing.simulation.invariants import Violation, Watch, _Found
+from dsh_actors.testing.simulation.invariants import Watch
 from dsh_actors.testing.simulation.runtime import SimulatedLoop, SimulatedRuntime
 from dsh_actors.testing.simulation.scheduler import Scheduler, Stuck
 from dsh_actors.testing.simulation.store import SimulatedStore
@@ -73,7 +73,10 @@ class Simulation:
         self._outside = SimulatedLoop("outside", self.scheduler)
         self._tasks: list[Any] = []
         self.system = ActorSystem(
-            workers=workers, store=self.store, _runtime=self._runtime, **options  # type: ignore[arg-type]
+            workers=workers,
+            store=self.store,
+            _runtime=self._runtime,
+            **options,  # type: ignore[arg-type]
         )
         self.watch = Watch(self.system)
 
@@ -136,8 +139,6 @@ class Simulation:
         """
         try:
             self._drive(scenario, most)
-        except _Found as found:
-            raise Failure(self.seed, found.violation, self.scheduler.trace) from found.violation
         except Failure:
             raise
         except (Exception, AssertionError) as error:

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.actors.dispatcher import Dispatcher, Runnable
+from dsh_actors.actors.dispatcher import Dispatcher
 from dsh_actors.actors.registry import live_actors
 from dsh_actors.actors.timers import Timer, Timers
 from dsh_actors.agents.loop import LoopThread
@@ -18,6 +18,7 @@ from dsh_actors.testing.simulation.wire import SimulatedPool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.actors.worker import Runnable
     from dsh_actors.testing.simulation.scheduler import Scheduler
     from dsh_actors.workers.pool import WorkerPool
     from dsh_actors.workers.worker import WorkerEvents
@@ -59,12 +60,14 @@ class SimulatedDispatcher(Dispatcher):
 
     def drop(self) -> None:
         """The process is gone, and with it everything that would have run here."""
-        self._waiting.clear()
         self._scheduler.sources.remove(self)
         self.closed = True
         for actor in live_actors():
             if actor.dispatcher is self:
                 actor.retire()
+        for actor in self._waiting:  # those end in the visit that they wait for
+            actor.serve()
+        self._waiting.clear()
 
     def shutdown(self, timeout: float | None = None) -> bool:
         """End the actors that are left."""
@@ -95,8 +98,14 @@ class SimulatedTimers(Timers):
         return timer
 
 
-class _EventLoop(asyncio.BaseEventLoop):
+# Untyped, since it reaches into what asyncio keeps to itself.
+_BaseEventLoop: Any = asyncio.BaseEventLoop
+
+
+class _EventLoop(_BaseEventLoop):  # type: ignore[misc]
     """An asyncio loop that runs one handle when it is told to, in whatever order."""
+
+    _ready: deque[asyncio.Handle]  # of the base class
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
@@ -114,7 +123,7 @@ class _EventLoop(asyncio.BaseEventLoop):
         def fire() -> str | None:
             if handle.cancelled() or self.is_closed():
                 return None
-            self._ready.append(handle)  # type: ignore[attr-defined]
+            self._ready.append(handle)
             return "a sleep is over"
 
         self._scheduler.at(max(0.0, delay), fire)
@@ -124,8 +133,8 @@ class _EventLoop(asyncio.BaseEventLoop):
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def run_one(self, index: int) -> str:
-        ready = self._ready  # type: ignore[attr-defined]
-        handle = ready[index]
+        ready = self._ready
+        handle: Any = ready[index]
         del ready[index]
         if handle.cancelled():
             return "a cancelled call"
@@ -137,7 +146,7 @@ class _EventLoop(asyncio.BaseEventLoop):
         owner = getattr(handle._callback, "__self__", None)
         if isinstance(owner, asyncio.Task):
             return f"a step of {owner.get_name()}"
-        return getattr(handle._callback, "__name__", "a call")
+        return str(getattr(handle._callback, "__name__", "a call"))
 
 
 class SimulatedLoop(LoopThread):
@@ -146,17 +155,17 @@ class SimulatedLoop(LoopThread):
     def __init__(self, name: str, scheduler: Scheduler) -> None:
         super().__init__(name)
         self._scheduler = scheduler
-        self._loop = _EventLoop(scheduler)
-        self._loop.set_exception_handler(_raise)
+        self._events = _EventLoop(scheduler)
+        self._events.set_exception_handler(_raise)
+        self._loop = self._events
         self._pending: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         scheduler.sources.append(self)
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
         """Call on the loop, in the order of the calls."""
-        assert self._loop is not None
         self._pending.append((function, args))
         with contextlib.suppress(RuntimeError):  # its process has ended
-            self._loop.call_soon(self._run_next)
+            self._events.call_soon(self._run_next)
 
     def _run_next(self) -> None:
         function, args = self._pending.popleft()
@@ -164,22 +173,24 @@ class SimulatedLoop(LoopThread):
 
     def ready(self) -> int:
         """How many callbacks are due."""
-        return len(self._loop._ready)  # type: ignore[union-attr]
+        return len(self._events._ready)
 
     def step(self, index: int) -> str:
         """Run one."""
-        return f"{self._name}: {self._loop.run_one(index)}"  # type: ignore[union-attr]
+        return f"{self._name}: {self._events.run_one(index)}"
 
     def close(self, timeout: float) -> bool:
         """End it, with whatever still runs there."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
+        loop = self._events
+        if loop.is_closed():
             return True
         if self in self._scheduler.sources:
             self._scheduler.sources.remove(self)
+        loop.set_exception_handler(lambda loop, context: None)  # nobody looks at what is left
         for task in asyncio.all_tasks(loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            task.get_coro().close()  # type: ignore[union-attr]
+            vars_of_task: Any = task
+            vars_of_task._log_destroy_pending = False
+            vars_of_task.get_coro().close()
         loop._ready.clear()
         loop.close()
         return True

@@ -10,7 +10,6 @@ import msgpack
 from dsh_actors.workers.host import WorkerHost
 from dsh_actors.workers.link import Link, LinkClosed
 from dsh_actors.workers.pool import WorkerPool
-from dsh_actors.workers.proctree import Ended
 from dsh_actors.workers.reporter import Reporter
 from dsh_actors.workers.worker import Worker
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.testing.simulation.runtime import SimulatedRuntime
+    from dsh_actors.workers.proctree import Ended
     from dsh_actors.workers.worker import WorkerEvents
 
 KILLED = -9
