@@ -102,6 +102,7 @@ class _Launch:
         self._system: ActorSystem | None = None
         self._asked: dict[str, Future[Any]] = {}
         self._failure: Answer | None = None
+        self._confirmed = True
         self._fault: ConfigError | None = None
         self._session_id = ""
         self._stream: EventStream | None = None
@@ -280,6 +281,7 @@ class _Launch:
             self._waker.wait(deadline - monotonic())
         if ending.done():
             return ending.result(0).to_dict()
+        self._confirmed = False
         system.kill_now()
         return system.receipt().to_dict()
 
@@ -288,7 +290,13 @@ class _Launch:
         if self._failure is not None:
             answers = [self._failure]
         self._reporter.ledger.digest()
-        verdict = judge(answers, self._watch.cause, receipt, self._reporter.ledger.reasons)
+        verdict = judge(
+            answers,
+            self._watch.cause,
+            receipt,
+            self._reporter.ledger.reasons,
+            confirmed=self._confirmed,
+        )
         duration = monotonic() - self._started
         return Outcome(verdict, receipt, self._session_id, system_id, duration)
 
@@ -303,7 +311,7 @@ class _Launch:
         except OSError as error:
             code = output.print_error(f"the result cannot be written: {error}", code or 1)
         self._print_end(outcome)
-        if outcome.receipt["survivors"]:
+        if outcome.receipt["survivors"] or not self._confirmed:
             sys.stderr.flush()
             os._exit(code)  # a thread that never ends would hold up the interpreter's own end
         self._watch.force_after(_DRAIN, code)

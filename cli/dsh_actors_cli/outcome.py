@@ -59,6 +59,8 @@ def judge(
     cause: StopCause | None,
     receipt: Mapping[str, Any],
     reasons: Mapping[str, str],
+    *,
+    confirmed: bool = True,
 ) -> Verdict:
     """Return the verdict on a run.
 
@@ -67,6 +69,7 @@ def judge(
         cause: why the run was stopped before it was done, if it was.
         receipt: of the stop of the system.
         reasons: why agents were lost, by id, as far as it is known.
+        confirmed: whether the system has confirmed its end; otherwise nobody knows what is left.
     """
     result = _result(answers)
     if cause is not None:
@@ -84,6 +87,8 @@ def judge(
                 getattr(answer.error, "traceback_text", ""),
             )
     trouble = _unclean_end(receipt, reasons)
+    if trouble is None and not confirmed:
+        trouble = {"type": "StopUnconfirmed", "message": "the end of the system is not confirmed"}
     if trouble is not None:
         return Verdict("failed", exits.FAILED, result, trouble)
     return Verdict("completed", exits.DONE, result, None)
@@ -104,7 +109,7 @@ def _described(
         kind, message = error.type_name, error.message
     elif isinstance(error, AgentGone) and reason:
         ends = {agent["id"]: agent["outcome"] for agent in receipt["agents"]}
-        kind, message = type(error).__name__, reason
+        kind, message = "AgentLost", reason
         if ends.get(answer.id) == "failed":
             kind, _, message = reason.partition(": ")
     else:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dsh_actors.errors import AgentFailed, AgentLost, TurnAborted
+from dsh_actors.errors import AgentFailed, AgentGone, AgentLost, TurnAborted
 from dsh_actors_cli.outcome import Answer, Outcome, judge, result_object
 from dsh_actors_cli.render.receipt import end_lines
 from dsh_actors_cli.render.style import Style
@@ -89,6 +89,19 @@ def test_a_survivor_is_never_a_success() -> None:
         1,
         {"type": "Survivors", "message": "still running: a/2"},
     )
+
+
+def test_an_end_that_is_not_confirmed_is_never_a_success() -> None:
+    verdict = judge([Answer("a", 42)], None, CLEAN, {}, confirmed=False)
+    assert (verdict.subtype, verdict.code, verdict.result) == ("failed", 1, 42)
+
+
+def test_a_root_that_was_gone_before_it_was_asked_is_told_by_why_it_had_gone() -> None:
+    answers = [Answer("a", error=AgentGone("agent 'a' has ended"))]
+    failed = judge(answers, None, with_agents(("a", "failed")), {"a": "RuntimeError: no way"})
+    assert failed.error == {"type": "RuntimeError", "message": "no way"}
+    lost = judge(answers, None, with_agents(("a", "lost")), {"a": "worker 7 was killed"})
+    assert lost.error == {"type": "AgentLost", "message": "worker 7 was killed"}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from cli_runs import (
     tree_file,
 )
 
+from dsh_actors.sessions import SqliteReader
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -65,14 +67,11 @@ def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return result
 
 
-def events_of(home: Path, agent: str) -> list[dict[str, Any]]:
-    """What the store has of an agent, as ``sessions`` tells it."""
-    listed = json.loads(dsh("sessions", "list", "--json", home=home).stdout)
-    (session,) = (info["id"] for info in listed if info["agent_id"] == agent)
-    events: list[dict[str, Any]] = json.loads(
-        dsh("sessions", "show", session, "--json", home=home).stdout
-    )["events"]
-    return events
+def events_of(home: Path, agent: str) -> list[str]:
+    """The types of the events that the store has of an agent."""
+    with SqliteReader(home / "state" / "sessions.db") as reader:
+        (session,) = (info.id for info in reader.list() if info.agent_id == agent)
+        return [event.type for event in reader.load(session)[1]]
 
 
 @pytest.mark.parametrize("isolation", ["inline", "pool"])
@@ -194,9 +193,7 @@ def test_a_signal_stops_the_tree_and_prints_the_receipt(
     assert "stopping all agents" in stderr
     assert "    a  aborted" in stderr
     assert "  survivors  none\n" in stderr
-    assert [event["type"] for event in events_of(home, "a")] == [
-        *("prompt/accepted", "turn/start", "turn/end", "agent/ended")
-    ]
+    assert events_of(home, "a") == [*("prompt/accepted", "turn/start", "turn/end", "agent/ended")]
 
 
 def test_a_child_that_ignores_its_cancel_is_ended_by_force(home: Path) -> None:
@@ -209,7 +206,7 @@ def test_a_child_that_ignores_its_cancel_is_ended_by_force(home: Path) -> None:
     (process,) = json.loads(stdout)["receipt"]["processes"]
     assert (process["ended"], process["signal"]) == ("terminated", "SIGTERM")
     assert "terminated by SIGTERM" in stderr
-    assert "turn/end" in [event["type"] for event in events_of(home, "a")]
+    assert "turn/end" in events_of(home, "a")
 
 
 def test_an_agent_of_the_launching_process_that_ignores_its_cancel_is_named(home: Path) -> None:
