@@ -11,6 +11,7 @@
 """
 
 from dsh_actors.actors.future import Future
+from dsh_actors.agents.abort import AbortSignal
 from dsh_actors.agents.behaviour import Behaviour, behaviour
 from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.job import Job, Outcome, as_settled
@@ -37,16 +38,20 @@ from dsh_actors.errors import (
     UsageError,
     WorkerStartError,
 )
+from dsh_actors.supervisor.listeners import LifeEvent
+from dsh_actors.supervisor.ownership import AgentFactory, Owner
 from dsh_actors.supervisor.receipt import AgentEnd, Receipt, Survivor
 from dsh_actors.system import ActorSystem, TreeNode
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbortSignal",
     "ActorSystem",
     "AdmissionRefused",
     "Agent",
     "AgentEnd",
+    "AgentFactory",
     "AgentFailed",
     "AgentGone",
     "AgentHandle",
@@ -62,8 +67,10 @@ __all__ = [
     "Future",
     "InboxFull",
     "Job",
+    "LifeEvent",
     "MessageError",
     "Outcome",
+    "Owner",
     "Receipt",
     "SessionNotFound",
     "StoreError",

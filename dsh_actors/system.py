@@ -11,6 +11,8 @@ from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentGone, ForkedSystemError, UsageError
 from dsh_actors.supervisor.core import Core, Settings, Spec
 from dsh_actors.supervisor.journal import Journal
+from dsh_actors.supervisor.ownership import AgentFactory, Owner, Ownership
+from dsh_actors.supervisor.preparation import Preparation
 from dsh_actors.supervisor.receipt import Receipt
 from dsh_actors.supervisor.runtime import Runtime
 from dsh_actors.supervisor.supervisor import Supervisor
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dsh_actors.actors.future import Future
+    from dsh_actors.agents.abort import AbortSignal
     from dsh_actors.config.spec import AgentSpec, TreeSpec
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.lifecycle.supervision import RestartType
     from dsh_actors.sessions.store import SessionStore
+    from dsh_actors.supervisor.listeners import LifeEvent
     from dsh_actors.supervisor.teardown import Stop
 
 CLOSE_MARGIN = 5.0
@@ -136,8 +140,12 @@ class ActorSystem:
         args: dict[str, Any] | None = None,
         isolation: str = "inline",
         restart: RestartType = "temporary",
+        owner: Owner | None = None,
+        factory: AgentFactory | None = None,
+        setup: Callable[[Preparation], Any] | None = None,
+        signal: AbortSignal | None = None,
     ) -> AgentHandle:
-        """Create an agent that belongs to nobody but this system.
+        """Create an agent: prepare it in private, make it visible, announce it.
 
         Parameters:
             behaviour: a function ``(turn, message)``, a :class:`Behaviour` class, or a
@@ -148,17 +156,54 @@ class ActorSystem:
                 worker process of its own).
             restart: ``transient`` or ``permanent`` start it again when its process ends under
                 it; ``temporary`` does not.
+            owner: in whose name it is made; it ends with that owner at the latest.
+            factory: what makes it; it ends with that factory at the latest.
+            setup: called with the :class:`Preparation` before anything is visible, on a thread
+                of its own. If it raises, nothing is created. It is abandoned when the creation
+                is aborted; a function that it returns then is called to undo what it did.
+            signal: aborts the creation; without effect once this has returned.
 
         Returns:
             The handle: ``handle.agent`` to talk to it, ``handle.dispose()`` to end it.
 
         Raises:
             BehaviourError, DuplicateId, SystemClosed, WorkerStartError: nothing was created.
+            AdmissionRefused: its owner or factory has ended, or it was disposed by a listener.
+            Exception: what the set-up hook or a listener raised, or the reason of the signal.
         """
         self._check_fork()
-        factory = self._supervisor.factory
-        node = factory.create(factory.spec(behaviour, isolation, restart, args), id=id)
-        return self._handle(node)
+        maker = self._supervisor.factory
+        spec = maker.spec(behaviour, isolation, restart, args)
+        if owner is None and factory is None and setup is None and signal is None:
+            return self._handle(maker.create(spec, id=id))
+        ownerships: tuple[Ownership, ...] = tuple(each for each in (owner, factory) if each)
+        preparation = Preparation(self._core, self._supervisor, ownerships, signal, setup)
+        return self._handle(
+            preparation.publish(lambda made: maker.create(spec, id=id, preparation=made))
+        )
+
+    def owner(self, name: str) -> Owner:
+        """A name to make agents in: a plugin, a request. Unloading it ends them."""
+        return Owner(self._core, self._supervisor, name, self.create)
+
+    def factory(self, name: str) -> AgentFactory:
+        """A factory of agents, which tears down what it has made when it is disposed."""
+        return AgentFactory(self._core, self._supervisor, name, self.create)
+
+    def on(self, event: str, listener: Callable[[LifeEvent], Any]) -> Callable[[], None]:
+        """Listen to the lives of agents.
+
+        Parameters:
+            event: ``session/created``, ``agent/created``, ``session-start`` (called on the
+                creating thread, in this order; a listener that raises ends the creation),
+                ``agent/disposed``, ``session/disposed`` or ``cancel_requested`` (told, and a
+                failure is logged).
+            listener: gets a :class:`LifeEvent`. It may dispose the agent, but not wait for it.
+
+        Returns:
+            A function that takes the listener out again.
+        """
+        return self._supervisor.listeners.on(event, listener)
 
     def start_tree(self, spec: TreeSpec) -> list[AgentHandle]:
         """Create the agents that a tree file declares, with their children below them.
@@ -343,19 +388,23 @@ class ActorSystem:
         if stop.timer is not None:
             stop.timer.cancel()
         survivors = supervisor.teardown.survivors(stop.order)
-        for worker in list(supervisor.pool.workers.values()):
-            supervisor.pool.end(worker, "the system has ended", force=bool(survivors))
-        supervisor.pool.join(CLOSE_MARGIN)
-        if survivors or supervisor.pool.alive:
-            survivors = supervisor.teardown.survivors(stop.order)
-        supervisor.timers.close(1.0)
-        supervisor.host.close(0.0 if survivors else 1.0)
-        if core.journal is not None:
-            core.journal.store.flush(core.settings.flush_deadline)
-        self._dispatcher.shutdown(0.0 if survivors else CLOSE_MARGIN)
-        self._shutdown.try_set_result(
-            Receipt(tuple(core.ended), tuple(supervisor.pool.ended), tuple(survivors))
-        )
+        try:
+            for worker in list(supervisor.pool.workers.values()):
+                supervisor.pool.end(worker, "the system has ended", force=bool(survivors))
+            supervisor.pool.join(CLOSE_MARGIN)
+            if survivors or supervisor.pool.alive:
+                survivors = supervisor.teardown.survivors(stop.order)
+            supervisor.timers.close(1.0)
+            supervisor.host.close(0.0 if survivors else 1.0)
+            if core.journal is not None:
+                core.journal.store.flush(core.settings.flush_deadline)
+            self._dispatcher.shutdown(0.0 if survivors else CLOSE_MARGIN)
+        except Exception:
+            core.log.exception("the system did not end in order")
+        finally:
+            self._shutdown.try_set_result(
+                Receipt(tuple(core.ended), tuple(supervisor.pool.ended), tuple(survivors))
+            )
 
     def kill_now(self) -> None:
         """SIGKILL every worker and all that they started, without waiting for anything else.

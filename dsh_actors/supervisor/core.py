@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dsh_actors.agents.message import Message
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.lifecycle.supervision import Intensity, RestartType
+    from dsh_actors.supervisor.drain import Drains
     from dsh_actors.supervisor.journal import Journal
+    from dsh_actors.supervisor.ownership import Ownership
     from dsh_actors.supervisor.receipt import AgentEnd
     from dsh_actors.supervisor.runtime import Runtime
 
@@ -96,6 +98,8 @@ class Core:
         self.system_id = f"{name}-{self.pid}-{runtime.token()}"
         self.observer = observer
         self.journal: Journal | None = None
+        # Told of creations and ends, as long as a drain is under way.
+        self.draining: Drains | None = None
         self.log = get_logger("dsh_actors.supervisor")
         self.next_message: Callable[[], int] = itertools.count(1).__next__
         """Makes a new message id."""
@@ -105,6 +109,10 @@ class Core:
         self.runs: dict[int, OneShot] = {}
         self.progress: dict[int, tuple[int | None, int | None, str | None]] = {}
         self.uncommitted: dict[int, list[Message]] = {}
+        # Agents that are being announced, with what they accept meanwhile.
+        self.publishing: dict[int, list[Message]] = {}
+        # What owns an agent beside its parent.
+        self.owned: dict[int, tuple[Ownership, ...]] = {}
         self.idle_waiters: dict[int, list[Future[None]]] = {}
         self.started_at: dict[int, float] = {}
         self.sessions: dict[int, str] = {}

@@ -121,6 +121,9 @@ class Delivery:
                     "dropped: wait for replies before sending more, or raise inbox_limit"
                 )
             message = Message(core.next_message(), kind, body, reply, chain, committed)
+            if core.publishing and node.generation in core.publishing:
+                core.publishing[node.generation].append(message)
+                return message.id
             if core.journal is None:
                 agent.accept(message)
             else:

@@ -12,7 +12,7 @@ from dsh_actors import codec
 from dsh_actors.agents.actor import STARTING
 from dsh_actors.agents.behaviour import reference, resolve
 from dsh_actors.agents.message import FOLLOW_UP
-from dsh_actors.errors import Cancelled, UsageError
+from dsh_actors.errors import AgentGone, Cancelled, DshActorsError, StoreError, UsageError
 from dsh_actors.supervisor.core import OneShot, Spec
 from dsh_actors.workers.remote import RemoteAgent
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.agents.host import AgentHost
+    from dsh_actors.agents.message import Message
     from dsh_actors.agents.turn import Request
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.delivery import Delivery
+    from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.workers.pool import WorkerPool
 
 ISOLATIONS = ("inline", "pool", "own")
@@ -38,6 +40,12 @@ class Factory:
         self._host = host
         self._pool = pool
         self._delivery = delivery
+        self.prepare: Callable[[], Preparation] | None = None
+        """Makes the preparation of an agent that is to be announced."""
+        self.listeners_wanted: Callable[[], bool] = bool
+        """Whether anybody listens to creations."""
+        self.discard: Callable[[Node], None]
+        """Takes an agent back that got no first message."""
 
     def create(
         self,
@@ -49,6 +57,7 @@ class Factory:
         turn: int = 0,
         still_wanted: Callable[[], bool] | None = None,
         follows: Node | None = None,
+        preparation: Preparation | None = None,
     ) -> Node:
         """Make one agent, live and addressable when this returns.
 
@@ -60,6 +69,7 @@ class Factory:
             turn: the parent's turn that starts a one-shot run.
             still_wanted: asked in the section that registers the agent; False refuses it.
             follows: the earlier life of this agent, whose accepted messages it takes over.
+            preparation: what may abort it, and announces it; made if anybody listens.
 
         Raises:
             BehaviourError: the behaviour cannot be found, or not run in that isolation.
@@ -67,16 +77,29 @@ class Factory:
             WorkerStartError: its process cannot be started.
             Cancelled: it is not wanted any more.
         """
+        if not (id is None or (isinstance(id, str) and id)):
+            raise UsageError(f"the id of an agent is a text, not {id!r}")
         core = self._core
+        if preparation is None and self.prepare is not None and self.listeners_wanted():
+            return self.prepare().publish(
+                lambda made: self.create(
+                    spec, id=id, parent=parent, one_shot=one_shot, turn=turn,
+                    still_wanted=still_wanted, follows=follows, preparation=made,
+                )
+            )  # fmt: skip
         node: Node | None = None
         if spec.isolation == "inline":
             target = resolve(spec.behaviour)
             id = id or core.next_name(target.name)
             with core.lock:
-                node = self._enter_locked(id, parent, one_shot, turn, still_wanted)
+                if preparation is not None:
+                    preparation.assert_live()
+                node = self._enter_locked(id, parent, spec, one_shot, turn, still_wanted)
                 agent = node.agent = self._host.start(id, node, target, spec.args)
                 agent.reports = core.journal is not None or core.observer is not None
                 self._register_locked(node, spec, one_shot, follows)
+                if preparation is not None:
+                    preparation.entered_locked(node)
             if agent.state == STARTING:
                 agent.ring()
             name = target.name
@@ -92,11 +115,15 @@ class Factory:
                     with core.lock:
                         if worker.dead:
                             continue  # it died in between, and takes no agents any more
-                        node = self._enter_locked(id, parent, one_shot, turn, still_wanted)
+                        if preparation is not None:
+                            preparation.assert_live()
+                        node = self._enter_locked(id, parent, spec, one_shot, turn, still_wanted)
                         remote = node.agent = RemoteAgent(worker, node)
                         remote.start(id, name, args, reports=core.reports(spec))
                         core.specs[node.generation] = spec
                         self._register_locked(node, spec, one_shot, follows)
+                        if preparation is not None:
+                            preparation.entered_locked(node)
                 finally:
                     if worker.own and node is None:
                         self._pool.end(worker, "not needed", force=False)
@@ -112,6 +139,7 @@ class Factory:
         self,
         id: str,
         parent: Node | None,
+        spec: Spec,
         one_shot: OneShot | None,
         turn: int,
         still_wanted: Callable[[], bool] | None,
@@ -122,6 +150,13 @@ class Factory:
         node = tree.prepare(id, parent, one_shot=one_shot is not None)
         tree.enter(node)
         node.turn = turn
+        if self._core.journal is not None:
+            try:
+                self._core.journal.open_locked(node, spec)
+            except BaseException:  # nobody has seen it yet
+                tree.remove(node)
+                tree.release(node)
+                raise
         return node
 
     def _register_locked(
@@ -130,16 +165,22 @@ class Factory:
         core = self._core
         if one_shot is not None:
             core.runs[node.generation] = one_shot
-        if core.journal is not None:
-            core.journal.open_locked(node, spec)
         if core.observer is not None:
             core.started_at[node.generation] = core.runtime.now()
         if follows is not None:
             # In one section: what was kept is taken over, and whatever comes now comes here.
             follows.successor = node
-            kept, follows.agent.kept = follows.agent.kept, []
-            for message in kept:
-                self._delivery.accept_locked(node, message)
+            kept = follows.agent.kept
+            follows.agent.kept = [
+                message for message in kept if not self._accepted_locked(node, message)
+            ]
+
+    def _accepted_locked(self, node: Node, message: Message) -> bool:
+        try:
+            self._delivery.accept_locked(node, message)
+        except StoreError:
+            return False
+        return True
 
     def spec(
         self,
@@ -181,14 +222,14 @@ class Factory:
         return node
 
     def give_message(self, node: Node, one_shot: OneShot) -> None:
-        """Deliver the only message of a one-shot run. If it is closing already, that is its end."""
-        from dsh_actors.errors import AgentGone
-
+        """Deliver the only message of a one-shot run. If that fails, that is its end."""
         try:
             self._delivery.deliver(node, FOLLOW_UP, one_shot.body, None, one_shot.chain)
         except AgentGone:
             # Marked between its creation and here. Its disposal settles the outcome.
             return
+        except StoreError as error:
+            self._delivery.not_stored(node, error)
 
     def spawn(
         self, parent: Node, request: Request, body: bytes, still_wanted: Callable[[], bool]
@@ -196,5 +237,9 @@ class Factory:
         """Start a continuable child and give it its first message."""
         spec = self.spec(request.behaviour, request.isolation, request.restart, request.args)
         node = self.create(spec, id=request.id, parent=parent, still_wanted=still_wanted)
-        self._delivery.deliver(node, FOLLOW_UP, body, None)
+        try:
+            self._delivery.deliver(node, FOLLOW_UP, body, None)
+        except DshActorsError:
+            self.discard(node)
+            raise
         return node

@@ -40,7 +40,6 @@ class Journal:
         top = node
         while top.parent is not None:
             top = top.parent
-        sessions[node.generation] = id
         name = spec.behaviour
         self.store.create(
             SessionHeader(
@@ -61,6 +60,7 @@ class Journal:
                 },
             )
         )
+        sessions[node.generation] = id
 
     def append(
         self,
@@ -95,9 +95,14 @@ class Journal:
     def accepted(
         self, node: Node, message: Message, on_commit: Callable[[BaseException | None], None]
     ) -> None:
-        """A message was accepted; the acceptance counts from its commit."""
+        """A message was accepted; the acceptance counts from its commit.
+
+        Raises:
+            StoreError: it was refused; ``on_commit`` is not called.
+        """
         data = {"id": message.id, "kind": KIND_NAMES[message.kind], "body": message.body}
-        self.append(node, "prompt/accepted", data, on_commit)
+        session = self._core.sessions[node.generation]
+        self.store.append(session, "prompt/accepted", codec.encode(data), on_commit=on_commit)
 
     def turn_started(self, node: Node, turn: int, messages: list[int]) -> None:
         """A turn has claimed these messages."""

@@ -111,8 +111,7 @@ class Links:
         if seat is not None:
             seat.hooks = hooks
             seat.started = True
-            if seat.node.closing is not None:
-                self._supervisor.post(self._supervisor.teardown.idle, seat.node)
+            self._supervisor.turns.is_set_up(seat.node)
 
     def _start_failed(self, worker: Worker, key: int, *error: str) -> None:
         seat = worker.seats.get(key)
@@ -226,10 +225,16 @@ class Links:
                 seat.turn = turn
             self._operations[operation](worker, number, seat, epoch, *rest)
         except (DshActorsError, Cancelled) as error:
-            if operation == frames.RUN:
-                _reply(worker, number, True, _refused(error))
-            else:
-                _reply(worker, number, False, _packed(error))
+            self._refuse(worker, number, operation, error)
+        except Exception as error:  # it must not end the link, and with it the whole worker
+            self._core.log.exception("a request of a worker failed", operation=operation)
+            self._refuse(worker, number, operation, error)
+
+    def _refuse(self, worker: Worker, number: int, operation: int, error: BaseException) -> None:
+        if operation == frames.RUN:
+            _reply(worker, number, True, _refused(error))
+        else:
+            _reply(worker, number, False, _packed(error))
 
     def _run(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
@@ -345,7 +350,7 @@ def _packed(error: BaseException) -> list[Any]:
     extra: list[Any] = []
     if isinstance(error, AgentFailed):
         extra = [error.type_name, error.message, error.traceback_text]
-    elif isinstance(error, TurnAborted):
+    elif isinstance(error, TurnAborted | Cancelled):
         extra = [error.cause]
     return [type(error).__name__, str(error), extra]
 

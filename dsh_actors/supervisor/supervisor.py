@@ -16,8 +16,11 @@ from dsh_actors.agents.host import AgentHost
 from dsh_actors.agents.waiting import Awaited
 from dsh_actors.errors import AgentLost, Cancelled, DshActorsError
 from dsh_actors.supervisor.delivery import Delivery
+from dsh_actors.supervisor.drain import Drains
 from dsh_actors.supervisor.factory import Factory
 from dsh_actors.supervisor.links import Links
+from dsh_actors.supervisor.listeners import Listeners
+from dsh_actors.supervisor.preparation import Preparation
 from dsh_actors.supervisor.teardown import Teardown
 from dsh_actors.supervisor.turns import Turns
 
@@ -54,6 +57,7 @@ class Supervisor(PooledActor):
         self.delivery = Delivery(core)
         self.turns = Turns(core, self)
         self.teardown = Teardown(core, self)
+        self.drains = Drains(core, self)
         self.host = AgentHost(
             self.turns,
             dispatcher,
@@ -65,6 +69,13 @@ class Supervisor(PooledActor):
         params = {"max_turns": core.settings.max_turns}
         self.pool = runtime.pool(core.settings.workers, core.system_id, Links(core, self), params)
         self.factory = Factory(core, self.host, self.pool, self.delivery)
+        self.listeners = Listeners(core, self)
+        self.factory.listeners_wanted = lambda: self.listeners.wanted
+        self.factory.prepare = lambda: Preparation(core, self, (), None, None)
+        self.factory.discard = lambda node: self.post(self.teardown.end_naturally, node)
+        self.delivery.not_stored = lambda node, error: self.post(
+            self.teardown.not_stored, node, error
+        )
 
     # -- work in order -------------------------------------------------------------------------
 
@@ -87,6 +98,23 @@ class Supervisor(PooledActor):
                 self.core.log.exception("an effect of the supervisor failed")
         self.actor_inbox.ring()
 
+    def published(self, node: Node) -> None:
+        """The announcement is over: what was accepted meanwhile may run, and teardown go on."""
+        core = self.core
+        refused = None
+        with core.lock:
+            held = core.publishing.pop(node.generation, [])
+            if node.closing is not None:
+                refused = node.closing
+            else:
+                for message in held:
+                    self.delivery.accept_locked(node, message)
+        if refused is not None:
+            self.delivery.discarded(node, held, refused)
+            self.post(self.teardown.turn_over, node, 0)
+        elif held:
+            node.agent.ring()
+
     # -- restart -------------------------------------------------------------------------------
 
     def restart(self, node: Node, spec: Spec, run: OneShot | None) -> None:
@@ -108,15 +136,7 @@ class Supervisor(PooledActor):
             )
         except (DshActorsError, Cancelled) as error:
             self.core.log.warning("an agent was not restarted", agent=node.id, error=str(error))
-            with self.core.lock:
-                node.restarting = False
-                kept, node.agent.kept = node.agent.kept, []
-            failure = AgentLost(f"agent {node.id!r} was lost: {node.detail}")
-            for message in kept:
-                if message.reply is not None:
-                    message.reply.fail(failure)
-                if message.committed is not None:
-                    message.committed.try_set_error(failure)
+            self.fail_kept(node)
             if run is not None:
                 run.sink(("lost", None, None, node.detail, ""))
             return
@@ -125,8 +145,22 @@ class Supervisor(PooledActor):
         )
         if run is not None:
             self.factory.give_message(successor, run)
+        if node.agent.kept:
+            self.fail_kept(node)
         if spec.children:
             self.start_children(successor, spec.children)
+
+    def fail_kept(self, node: Node) -> None:
+        """Nobody takes over what a lost agent had accepted."""
+        with self.core.lock:
+            node.restarting = False
+            kept, node.agent.kept = node.agent.kept, []
+        failure = AgentLost(f"agent {node.id!r} was lost: {node.detail}")
+        for message in kept:
+            if message.reply is not None:
+                message.reply.fail(failure)
+            if message.committed is not None:
+                message.committed.try_set_error(failure)
 
     # -- Post: what agents in this process reach others by --------------------------------------
 

@@ -41,11 +41,15 @@ class Stop:
 
     __slots__ = ("future", "order", "root", "timer")
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Node | None) -> None:
         self.root = root
         self.order: list[Node] = []
         self.future: Future[Receipt] = Awaited()
         self.timer: Timer | None = None
+
+    def settle(self, receipt: Receipt) -> None:
+        """Settle its future, unless that is done."""
+        self.future.try_set_result(receipt)
 
 
 class Marked:
@@ -100,8 +104,14 @@ class Teardown:
             worker.queue(cancel_frame(keys, cause, keep_inbox))
         return marked
 
-    def notify(self, marked: Marked, cause: Cause) -> None:
-        """After the mark phase, without the lock: frames go out first, then whoever listens."""
+    def notify(self, marked: Marked, cause: Cause, told: Node | None = None) -> None:
+        """After the mark phase, without the lock: frames go out first, then whoever listens.
+
+        Parameters:
+            marked: what the mark phase has left to do.
+            cause: of the cancel.
+            told: the agent whose ``cancel_requested`` was announced before the mark.
+        """
         for worker in marked.workers:
             worker.flush()
         for callback in marked.callbacks:
@@ -111,9 +121,13 @@ class Teardown:
             self._supervisor.delivery.discarded(node, messages, cause)
             if node.one_shot and node.closing is None:
                 self._supervisor.post(self.turn_over, node, 0)
-        if cause in EMITTED and self._core.observer is not None:
-            for node in marked.cancelled:
-                self._core.emit("cancel_requested", agent=node.id, cause=cause)
+        if cause not in EMITTED:
+            return
+        listeners = self._supervisor.listeners
+        for node in marked.cancelled:
+            self._core.emit("cancel_requested", agent=node.id, cause=cause)
+            if node is not told:
+                listeners.cancel_requested(node, cause)
 
     def dropped(self, node: Node, cause: str) -> None:
         """Accepted work of an agent was discarded: it did not complete."""
@@ -132,12 +146,27 @@ class Teardown:
     def cancel_work(self, node: Node, *, tree: bool, keep_inbox: bool, cause: Cause) -> None:
         """Cancel without stopping: the agents live on."""
         core = self._core
+        told = self._announce_cancel(node, cause, keep_inbox)
         with core.lock:
             if core.tree.exact(node.id, node.generation) is not node:
                 return
             order = core.tree.mark([node], None) if tree else core.tree.mark_turn(node)
             marked = self.cut_locked(order, cause, keep_inbox)
-        self.notify(marked, cause)
+        self.notify(marked, cause, told)
+
+    def _announce_cancel(self, node: Node, cause: Cause, keep_inbox: bool) -> Node | None:
+        """Tell the listeners of an effective cancel while nothing is cleared or set yet (D3)."""
+        core, listeners = self._core, self._supervisor.listeners
+        if cause not in EMITTED or not listeners.listening("cancel_requested"):
+            return None
+        with core.lock:
+            agent = node.agent
+            waiting = not keep_inbox and node.generation in core.uncommitted
+            effective = waiting or (agent.is_running if keep_inbox else agent.busy)
+        if not effective:
+            return None
+        listeners.cancel_requested(node, cause)
+        return node
 
     # -- stop ----------------------------------------------------------------------------------
 
@@ -170,8 +199,12 @@ class Teardown:
             marked = self.cut_locked(stop.order, cause, keep_inbox=False)
         self.notify(marked, cause)
         self._set_deadline(stop, grace)
-        self._supervisor.post(self._begin, stop)
+        self._supervisor.post(self._begin, node)
         return stop.future
+
+    def stop_several(self, nodes: list[Node], cause: Cause) -> list[Future[Receipt]]:
+        """Stop several subtrees: all are marked before any of them is waited for."""
+        return [self.stop(node, cause) for node in nodes]
 
     def stop_all(self, cause: Cause, grace: float | None) -> Stop:
         """Stop everything, for good: the only mark that closes the whole tree."""
@@ -179,7 +212,7 @@ class Teardown:
         with core.lock:
             core.tree.close_admission()
             roots = list(core.tree.roots.values())
-            stop = Stop(roots[0] if len(roots) == 1 else None)  # type: ignore[arg-type]
+            stop = Stop(None)
             stop.order = core.tree.mark(roots, cause)
             marked = self.cut_locked(stop.order, cause, keep_inbox=False)
         self.notify(marked, cause)
@@ -194,15 +227,14 @@ class Teardown:
     def _set_deadline(self, stop: Stop, grace: float | None) -> None:
         seconds = self._core.settings.stop_grace if grace is None else grace
         stop.timer = self._supervisor.timers.after(
-            seconds, self._supervisor.post, self._escalate, stop
+            seconds, self._supervisor.post, self.escalate, stop
         )
 
-    def _begin(self, stop: Stop) -> None:
-        self.disposals.begin(stop.root)
-        if stop.root.disposal is not None and stop.root.disposal.done:
-            self._stopped(stop.root)
+    def _begin(self, root: Node) -> None:
+        if self.disposals.begin(root).done:
+            self._stopped(root)
 
-    def _escalate(self, stop: Stop) -> None:
+    def escalate(self, stop: Stop) -> None:
         """The grace period is over: end the workers of whoever has not ended, by force."""
         with self._core.lock:
             late = [node for node in stop.order if not _released(node)]
@@ -226,7 +258,15 @@ class Teardown:
         """Name the survivors: whoever waits for the stop must learn that it is not true."""
         survivors = self.survivors(stop.order)
         if survivors and not stop.future.done():
-            stop.future.try_set_result(self.receipt(stop, survivors))
+            stop.settle(self.receipt(stop, survivors))
+
+    def give_up_all(self) -> None:
+        """The system has ended, whatever did: nobody waits for ever for a part of it."""
+        with self._core.lock:
+            stops = list(self._stops.values())
+            self._stops.clear()
+        for stop in (*stops, *self._supervisor.drains.under_way()):
+            stop.settle(self.receipt(stop, self.survivors(stop.order)))
 
     def survivors(self, order: Sequence[Node]) -> list[Survivor]:
         """Whoever of a snapshot has not ended, with the stack of what it runs."""
@@ -258,7 +298,7 @@ class Teardown:
         if stop is not None:
             if stop.timer is not None:
                 stop.timer.cancel()
-            stop.future.try_set_result(self.receipt(stop, []))
+            stop.settle(self.receipt(stop, []))
 
     # -- natural ends --------------------------------------------------------------------------
 
@@ -281,7 +321,7 @@ class Teardown:
         if closing:
             if quiet:
                 self.disposals.event(node, IDLE)
-        elif node.one_shot and quiet:
+        elif node.one_shot and quiet and node.outcome is not None:  # not before its message
             self.end_naturally(node)
 
     def end_naturally(self, node: Node) -> None:
@@ -321,6 +361,9 @@ class Teardown:
             else:
                 messages = agent.inbox.clear()
             messages += self._core.uncommitted.pop(node.generation, [])
+        if self._core.journal is not None:
+            cause = node.closing or "disposed"
+            self._core.journal.discarded(node, cause, [message.id for message in messages])
         for message in messages:
             if message.reply is not None:
                 message.reply.fail(failure)
@@ -329,15 +372,21 @@ class Teardown:
         else:
             self.disposals.event(node, IDLE)
 
-    def idle(self, node: Node) -> None:
-        """An agent that is closing may have become quiet."""
-        if self.is_idle(node):
-            self.disposals.event(node, IDLE)
+    def not_stored(self, node: Node, error: DshActorsError) -> None:
+        """A message of an agent never came, because it could not be stored."""
+        run = self._core.runs.get(node.generation)
+        if run is not None and run.outcome is None:
+            node.outcome, node.detail = "failed", f"StoreError: {error}"
+            run.outcome = ("failed", None, "StoreError", str(error), "")
+        self.turn_over(node, 0)
 
     def handle_released(self, node: Node, error: str | None) -> None:
         """The stop hook has run."""
         if error is not None:
             node.detail = f"its stop hook failed: {error}"
+            if self._core.draining is not None:
+                kind, _, message = error.partition(": ")
+                self._core.draining.handle_failed(node, kind, message)
             if node.outcome in (None, "completed"):
                 node.outcome = "failed"
         self._handle_done(node)
@@ -365,10 +414,13 @@ class Teardown:
             messages = []
             for seat in seats:
                 seat.lost = True
-                messages.append((seat.node, seat.take_all()))
                 node = seat.node
+                left = seat.take_all() + core.uncommitted.pop(node.generation, [])
+                messages.append((node, left))
                 asked = worker.ending is not None and node.closing is not None
-                if not (asked and node.outcome is not None and not messages[-1][1]):
+                run = core.runs.get(node.generation)
+                through = run is not None and run.outcome is not None
+                if left or node.outcome is None or not (asked or through):
                     node.outcome = "aborted" if asked else "lost"
                     node.detail = how
                     node.restarting = self._restarts_locked(node)
@@ -388,6 +440,7 @@ class Teardown:
 
     def _swept(self, nodes: list[Node]) -> None:
         for node in nodes:
+            node.agent.swept = True  # its disposal may still be to begin
             self.disposals.event(node, HANDLE)
 
     def _close_turn(self, node: Node) -> None:
@@ -402,19 +455,24 @@ class Teardown:
 
     def _keep_for_restart(self, node: Node, messages: list[Message], how: str) -> None:
         """Fail what was in flight; what was not begun is kept if the agent starts again."""
-        begun, kept = node.agent.begun, []
+        begun, kept, gone = node.agent.begun, [], []
         for message in messages:
-            if node.restarting and not node.one_shot and message.id not in begun:
-                kept.append(message)
-            elif message.reply is None:
+            if message.id not in begun:
+                if node.restarting and not node.one_shot:
+                    kept.append(message)
+                    continue
+                gone.append(message.id)
+            if message.reply is None:
                 continue
-            elif node.outcome == "aborted":
+            if node.outcome == "aborted":
                 text = f"agent {node.id!r} was stopped: {how}"
                 message.reply.fail(TurnAborted(node.closing or "disposed", text))
             else:
                 message.reply.fail(AgentLost(f"agent {node.id!r} was lost: {how}"))
         with self._core.lock:
             node.agent.kept[:0] = kept  # before what has come since then
+        if gone and self._core.journal is not None:
+            self._core.journal.discarded(node, node.closing or "disposed", gone)
 
     def _restarts_locked(self, node: Node) -> bool:
         """Whether a lost agent is to be started again. Decided once, since it counts."""
@@ -437,7 +495,12 @@ class Teardown:
         """Nothing sleeps on an activation here: its watchers are told by events."""
 
     def _is_quiet_locked(self, node: Node) -> bool:
-        return node.agent.is_quiet() and node.generation not in self._core.uncommitted
+        core = self._core
+        return (
+            node.agent.is_quiet()
+            and node.generation not in core.uncommitted
+            and node.generation not in core.publishing
+        )
 
     def is_idle(self, node: Node) -> bool:
         """Whether it runs nothing and has no accepted work."""
@@ -475,8 +538,10 @@ class Teardown:
     def dispose_handle(self, node: Node) -> bool:
         """Release the agent: at once, or by the event HANDLE."""
         agent = node.agent
-        if not agent.release() or agent.lost:
-            return False  # a lost one is released when its process is confirmed gone
+        if agent.lost:
+            return bool(agent.swept)  # released when its process is confirmed gone
+        if not agent.release():
+            return False
         if isinstance(agent, RemoteAgent) and agent.worker.own:
             self._handle_done(node)
             return False
@@ -487,6 +552,7 @@ class Teardown:
         """Its id is free from here on."""
         with self._core.lock:
             self._core.tree.remove(node)
+        self._supervisor.listeners.disposed(node)
 
     def notify_settlement(self, node: Node) -> None:
         """Give a one-shot's outcome to the turn that waits for it, unless it runs again."""
@@ -517,16 +583,24 @@ class Teardown:
                 "agent/ended", agent=node.id, outcome=end.outcome, pid=end.pid, detail=end.detail,
                 restarting=restart,
             )  # fmt: skip
-        self._stopped(node)
+        if not self._supervisor.listeners.after_those(lambda: self._stopped(node)):
+            self._stopped(node)
         spec = core.specs.get(node.generation)
         run = core.runs.get(node.generation)
         with core.lock:
+            for ownership in core.owned.pop(node.generation, ()):
+                ownership.untrack_locked(None, node)
             core.forget_locked(node)
             waiters = core.idle_waiters.pop(node.generation, [])
         for waiter in waiters:
             waiter.try_set_result(None)
+        if core.draining is not None:
+            core.draining.settled(node, failures)
         if restart and spec is not None:
             self._supervisor.restart(node, spec, run)
+        elif isinstance(node.agent, RemoteAgent) and node.agent.kept:
+            # It was to be started again, and a stop took that back.
+            self._supervisor.fail_kept(node)
         if not core.tree.accepting and not core.tree.nodes:
             self._supervisor.all_ended()
 

@@ -146,8 +146,13 @@ class Turns:
         """An inline agent has set up, or failed to."""
         if error is not None:
             self._supervisor.post(self._supervisor.teardown.start_failed, agent.key, tuple(error))
-        elif agent.key.closing is not None:
-            self._supervisor.post(self._supervisor.teardown.idle, agent.key)
+        else:
+            self.is_set_up(agent.key)
+
+    def is_set_up(self, node: Node) -> None:
+        """An agent anywhere has set up: whoever waits for it to be quiet may have to know."""
+        if node.one_shot or node.closing is not None or self._core.idle_waiters:
+            self._supervisor.post(self._supervisor.teardown.turn_over, node, 0)
 
     def released(self, agent: AgentActor, error: TurnError | None) -> None:
         """The stop hook of an inline agent has run."""
@@ -164,7 +169,12 @@ class Turns:
     def progressed(self, node: Node, done: int | None, total: int | None, note: str | None) -> None:
         """The same, for an agent anywhere."""
         core = self._core
-        core.progress[node.generation] = (done, total, note)
+        before = core.progress.get(node.generation, (None, None, None))
+        core.progress[node.generation] = (  # what a report leaves out stays as it was
+            before[0] if done is None else done,
+            before[1] if total is None else total,
+            before[2] if note is None else note,
+        )
         if core.observer is not None:
             core.emit("progress", agent=node.id, done=done, total=total, note=note)
 
@@ -183,7 +193,7 @@ class Turns:
         try:
             node = self._supervisor.factory.run(
                 turn._actor.key, turn.number, request, body, chain, inline_sink(job),
-                lambda: turn.signal.cause is None,
+                lambda: _goes_on(turn),
             )  # fmt: skip
         except Cancelled:
             turn.check()
@@ -195,7 +205,7 @@ class Turns:
         """Start a continuable child and give it its first message."""
         supervisor = self._supervisor
         node = supervisor.factory.spawn(
-            turn._actor.key, request, body, lambda: turn.signal.cause is None
+            turn._actor.key, request, body, lambda: _goes_on(turn)
         )
         return supervisor.agent(node)
 
@@ -212,3 +222,7 @@ class Turns:
             have = f"it has {', '.join(names[:10])}" if names else "it has none"
             raise AgentGone(f"agent {node.id!r} has no live child {id!r}; {have}")
         return found
+
+
+def _goes_on(turn: Turn) -> bool:
+    return turn.signal.cause is None and turn._actor.running is turn

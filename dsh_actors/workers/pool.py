@@ -142,9 +142,9 @@ class WorkerPool:
                     self._enders.discard(thread)
 
         thread = threading.Thread(target=run, name=name, daemon=True)
-        with self._lock:
+        with self._lock:  # whoever joins it finds it started
+            thread.start()
             self._enders.add(thread)
-        thread.start()
 
     def _end(self, worker: Worker, force: bool, then: Callable[[], None] | None) -> None:
         from dsh_actors.workers.proctree import end_tree

@@ -56,7 +56,9 @@ class Watch:
         ):
             setattr(teardown, name, self._checked(check, getattr(teardown, name)))
 
-    def _checked(self, check: Callable[..., None], effect: Callable[..., Any]) -> Callable[..., Any]:
+    def _checked(
+        self, check: Callable[..., None], effect: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """An effect with a check before it. The core contains exceptions, so they are kept."""
 
         def checked(*args: Any) -> Any:

@@ -72,11 +72,9 @@ class Simulation:
         self._runtime = SimulatedRuntime(self.scheduler)
         self._outside = SimulatedLoop("outside", self.scheduler)
         self._tasks: list[Any] = []
+        attached: Any = self.store  # as much of a store as the supervisor uses
         self.system = ActorSystem(
-            workers=workers,
-            store=self.store,
-            _runtime=self._runtime,
-            **options,  # type: ignore[arg-type]
+            workers=workers, store=attached, _runtime=self._runtime, **options
         )
         self.watch = Watch(self.system)
 

@@ -65,8 +65,8 @@ class SimulatedDispatcher(Dispatcher):
         for actor in live_actors():
             if actor.dispatcher is self:
                 actor.retire()
-        for actor in self._waiting:  # those end in the visit that they wait for
-            actor.serve()
+        for waiting in self._waiting:  # those end in the visit that they wait for
+            waiting.serve()
         self._waiting.clear()
 
     def shutdown(self, timeout: float | None = None) -> bool:
