@@ -225,3 +225,43 @@ async def exits_async(turn: dsh.Turn, status: int) -> str:
     if status:
         sys.exit(status)
     return "still there"
+
+
+def remembers(turn: dsh.Turn, message: Any) -> None:
+    turn.remember("noted", {"what": message})
+
+
+async def leaves_a_task(turn: dsh.Turn, message: Any) -> None:
+    """Leave a task behind that tries to start a child when the turn is over."""
+
+    async def late() -> None:
+        while turn._actor.running is turn:
+            await asyncio.sleep(0)
+        try:
+            turn.run(echo, 1)
+        except dsh.DshActorsError as error:
+            turn.progress(note=f"{type(error).__name__}: {error}")
+
+    _tasks.append(asyncio.create_task(late()))
+
+
+_tasks: list[asyncio.Task[None]] = []
+
+
+def runs_with_bad_id(turn: dsh.Turn, message: Any) -> list[Any]:
+    bad: Any = ["x"]
+    outcome = turn.run(echo, 1, id=bad).result()
+    return [outcome.kind, outcome.error_type, outcome.error]
+
+
+def wait_or_echo(turn: dsh.Turn, message: Any) -> Any:
+    if message == "wait":
+        turn.progress(note="waits")
+        turn.sleep(3600)
+    return message
+
+
+def remembers_then_waits(turn: dsh.Turn, message: Any) -> None:
+    turn.remember("noted", {"what": message})
+    turn.progress(note="waits")
+    turn.sleep(3600)

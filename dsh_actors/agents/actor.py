@@ -311,15 +311,19 @@ class AgentActor(PooledActor):
     # -- what the supervisor does to it --------------------------------------------------------
 
     def cut(self, cause: Cause, keep_inbox: bool) -> tuple[list[Message], list[Callable[[], None]]]:
-        """Clear the inbox, then set the signal of the running turn. Called with the lock held.
+        """Clear or hold the inbox, then set the signal of the running turn. With the lock held.
 
         Returns:
             The messages that were discarded, and the callbacks of the signal, for the notify
             phase. Both are empty if the cancel had no effect.
         """
         self.epoch += 1
-        dropped = [] if keep_inbox else self.inbox.clear()
         running = self.running
+        dropped = []
+        if not keep_inbox:
+            dropped = self.inbox.clear()
+        elif running is not None:
+            self.inbox.hold()
         return dropped, running.signal.set(cause) if running is not None else []
 
     def is_quiet(self) -> bool:

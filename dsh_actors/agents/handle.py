@@ -82,7 +82,7 @@ class Agent:
         return self._post.send(self._target, INJECT, codec.encode(message))
 
     def interrupt(self) -> None:
-        """Cancel the running turn and keep the inbox."""
+        """Cancel the running turn and keep the inbox for the turns after the next message."""
         self._post.cancel(self._target, tree=False, keep_inbox=True)
 
     def cancel(self, *, tree: bool = False, keep_inbox: bool = False) -> None:
@@ -92,7 +92,8 @@ class Agent:
 
         Parameters:
             tree: also cancel the work of every agent below it, top-down.
-            keep_inbox: leave what is queued.
+            keep_inbox: leave what is queued; it is handled, in order, after the next message
+                that wakes the agent. If no turn runs, nothing happens.
         """
         self._post.cancel(self._target, tree=tree, keep_inbox=keep_inbox)
 

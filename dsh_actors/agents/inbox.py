@@ -15,7 +15,7 @@ from dsh_actors.agents.message import FOLLOW_UP, INJECT, Message
 class Inbox:
     """Two ordered lists. Its size is bounded by whoever accepts (:attr:`count`)."""
 
-    __slots__ = ("count", "queued", "steering", "waking")
+    __slots__ = ("count", "held", "queued", "steering", "waking")
 
     def __init__(self) -> None:
         self.queued: deque[Message] | None = None
@@ -23,6 +23,7 @@ class Inbox:
         self.count = 0  # of the messages in both
         # How many of them start a turn on an idle agent.
         self.waking = 0
+        self.held = 0  # of those that would, but wait for a later one to do so
 
     def put(self, message: Message) -> None:
         """Add a message at the end of its list."""
@@ -32,13 +33,20 @@ class Inbox:
             if self.queued is None:
                 self.queued = deque()
             self.queued.append(message)
-            self.waking += 1
+            self.waking += 1 + self.held
+            self.held = 0
             return
         if self.steering is None:
             self.steering = deque()
         self.steering.append(message)
         if kind != INJECT:
-            self.waking += 1
+            self.waking += 1 + self.held
+            self.held = 0
+
+    def hold(self) -> None:
+        """Keep what is in it until the next waking message: a cancel drops the pending wake."""
+        self.held += self.waking
+        self.waking = 0
 
     def claim(self) -> list[Message]:
         """Take what a new turn works on: all steering input and one queued prompt."""
@@ -67,5 +75,5 @@ class Inbox:
         """Empty both lists and return what was in them, steering input first."""
         dropped = [*(self.steering or ()), *(self.queued or ())]
         self.queued = self.steering = None
-        self.waking = self.count = 0
+        self.waking = self.held = self.count = 0
         return dropped

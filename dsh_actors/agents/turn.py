@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dsh_actors import codec
 from dsh_actors.agents.signal import Signal
 from dsh_actors.agents.waiting import park
-from dsh_actors.errors import Cancelled
+from dsh_actors.errors import Cancelled, UsageError
 
 if TYPE_CHECKING:
     import asyncio
@@ -94,6 +94,14 @@ class Turn:
                 raise asyncio.CancelledError(cause)
             raise Cancelled(cause)
 
+    def _check_running(self) -> None:
+        self.check()
+        if self._actor.running is not self:
+            raise UsageError(
+                f"turn {self.number} of agent {self.agent_id!r} is over, so it starts no children; "
+                "wait in the behaviour for the tasks and threads that it starts"
+            )
+
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Sleep, woken early by the cancel signal. ``await`` it in an async behaviour.
 
@@ -143,7 +151,7 @@ class Turn:
             MessageError: the message cannot be carried.
             BehaviourError: the behaviour cannot run in that isolation.
         """
-        self.check()
+        self._check_running()
         request = Request(behaviour, id, isolation, restart, args)
         return self._actor.host.port.run(self, request, codec.encode(message))
 
@@ -162,7 +170,7 @@ class Turn:
         It stays addressable after this turn and ends with its parent at the latest.
         Parameters and errors are those of :meth:`run`.
         """
-        self.check()
+        self._check_running()
         request = Request(behaviour, id, isolation, restart, args)
         return self._actor.host.port.spawn(self, request, codec.encode(message))
 

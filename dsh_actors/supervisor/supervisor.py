@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors.actors.pooled import PooledActor
 from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.host import AgentHost
-from dsh_actors.agents.waiting import Awaited
+from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentLost, Cancelled, DshActorsError
 from dsh_actors.supervisor.delivery import Delivery
 from dsh_actors.supervisor.drain import Drains
@@ -180,7 +180,11 @@ class Supervisor(PooledActor):
 
     def cancel(self, target: Node, *, tree: bool, keep_inbox: bool) -> None:
         """See :class:`~dsh_actors.agents.handle.Post`."""
-        self.cancel_as(target, "user", tree=tree, keep_inbox=keep_inbox)
+        turn = current_turn.get()
+        by_agent = turn is not None and turn._actor.host is self.host
+        self.cancel_as(
+            target, "parent" if by_agent else "user", tree=tree, keep_inbox=keep_inbox
+        )
 
     def cancel_as(self, target: Node, cause: Cause, *, tree: bool, keep_inbox: bool) -> None:
         """Cancel with a cause."""

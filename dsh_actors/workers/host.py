@@ -22,11 +22,15 @@ from dsh_actors.errors import (
     AgentLost,
     AskCycle,
     BehaviourError,
+    Cancelled,
     DshActorsError,
     DuplicateId,
     InboxFull,
+    StoreError,
     SystemClosed,
     TurnAborted,
+    UsageError,
+    WorkerStartError,
 )
 from dsh_actors.workers import frames
 from dsh_actors.workers.link import Link
@@ -46,7 +50,7 @@ _ERRORS: dict[str, type[DshActorsError]] = {
     kind.__name__: kind
     for kind in (
         AdmissionRefused, AgentGone, AgentLost, AskCycle, BehaviourError, DuplicateId, InboxFull,
-        SystemClosed,
+        StoreError, SystemClosed, UsageError, WorkerStartError,
     )
 }  # fmt: skip
 
@@ -271,19 +275,16 @@ class WorkerHost:
         self, turn: Turn | None, waiting: Job | Future[Any], operation: int, *rest: Any
     ) -> None:
         with self._host.lock:
+            head = (0, 0, 0)
+            if turn is not None:
+                turn.check()
+                # The epoch is read in the same section that registers the request: a cancel that
+                # comes later makes the request stale at the supervisor.
+                actor = turn._actor
+                head = (actor.key, actor.epoch, turn.number if actor.running is turn else 0)
             self._number += 1
             number = self._number
             self._requests[number] = waiting
-            actor = turn._actor if turn is not None else None
-            # The epoch is read in the same section that registers the request: a cancel that
-            # comes later makes the request stale at the supervisor.
-            head = (
-                (actor.key, actor.epoch, turn.number)
-                if actor is not None and turn is not None
-                else (0, 0, 0)
-            )
-        if turn is not None:
-            turn.check()
         self._send([frames.REQUEST, number, *head, operation, *rest])
 
     # -- how agents reach others: Post ---------------------------------------------------------
@@ -343,6 +344,8 @@ def _error(value: list[Any]) -> BaseException:
     name, message, extra = value
     if name == "AgentFailed":
         return AgentFailed(*extra)
+    if name == "Cancelled":
+        return Cancelled(extra[0])
     if name == "TurnAborted":
         return TurnAborted(extra[0], message)
     return _ERRORS.get(name, DshActorsError)(message)

@@ -35,6 +35,7 @@ class RemoteAgent:
         "node",
         "pending",
         "started",
+        "swept",
         "turn",
         "worker",
     )
@@ -58,6 +59,7 @@ class RemoteAgent:
         # How many cancels were sent. A request of a turn that was made before one is stale.
         self.epoch = 0
         self.lost = False
+        self.swept = False  # once lost: whether its process is confirmed gone
 
     @property
     def pid(self) -> int:
@@ -131,7 +133,11 @@ class RemoteAgent:
 
     def is_quiet(self) -> bool:
         """Whether the worker has confirmed that it runs nothing and has no accepted work."""
-        return self.lost or (self.started and not self.turn and len(self.pending) == self.injected)
+        if self.lost:
+            return True
+        # The quiet ones of an agent that closes are discarded, which is still to be confirmed.
+        rest = self.injected if self.node.closing is None else 0
+        return self.started and not self.turn and len(self.pending) == rest
 
     def release(self) -> bool:
         """Ask the worker to release it; True if there is nothing to wait for."""
