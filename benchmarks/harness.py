@@ -13,7 +13,7 @@ from pathlib import Path
 __all__ = ["Figures", "Measure", "measure"]
 
 ROOT = Path(__file__).resolve().parent.parent
-TIME_LIMIT = 300.0
+TIME_LIMIT = 120.0
 
 
 @dataclass(frozen=True, slots=True)

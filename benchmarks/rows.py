@@ -106,8 +106,8 @@ ROWS = (
         "spawn of each of 100,000 live agents",
         "us",
         _ours("inline:live", 100_000, 100_000, "us"),
-        (Measure("ours at 10,000", "ours.inline:live", 10_000, 10_000, "us"),),
-        Target("at most", 1.5, "ours at 10,000"),
+        (Measure("ours at 25,000", "ours.inline:live", 25_000, 25_000, "us"),),
+        Target("at most", 1.5, "ours at 25,000"),
     ),
     Row(
         "tell",

@@ -111,7 +111,7 @@ def _line(row: Row, peer: Measure, mine: Figures | None, theirs: Figures) -> dic
         "ratio": ratio,
         "target": _target(row) if applies and first else None,
         "reached": None if judged is None or target is None else target.reached(judged),
-        "problem": (mine.problem if mine else "") or theirs.problem,
+        "problem": f"ours: {mine.problem}" if mine and mine.problem else theirs.problem,
         "samples": {
             "ours": mine.samples.get(row.ours.metric, []) if mine else [],
             "theirs": theirs.samples.get(peer.metric, []),
