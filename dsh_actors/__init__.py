@@ -24,13 +24,16 @@ from dsh_actors.errors import (
     AgentLost,
     AskCycle,
     BehaviourError,
+    BudgetExceeded,
     Cancelled,
     ConfigError,
+    DepthExceeded,
     DshActorsError,
     DuplicateId,
     ForkedSystemError,
     InboxFull,
     MessageError,
+    PolicyError,
     SessionNotFound,
     StoreError,
     SystemClosed,
@@ -38,6 +41,8 @@ from dsh_actors.errors import (
     UsageError,
     WorkerStartError,
 )
+from dsh_actors.lifecycle.budget import Budget
+from dsh_actors.lifecycle.policy import Policy
 from dsh_actors.supervisor.listeners import LifeEvent
 from dsh_actors.supervisor.ownership import AgentFactory, Owner
 from dsh_actors.supervisor.receipt import AgentEnd, Receipt, Survivor
@@ -59,8 +64,11 @@ __all__ = [
     "AskCycle",
     "Behaviour",
     "BehaviourError",
+    "Budget",
+    "BudgetExceeded",
     "Cancelled",
     "ConfigError",
+    "DepthExceeded",
     "DshActorsError",
     "DuplicateId",
     "ForkedSystemError",
@@ -71,6 +79,8 @@ __all__ = [
     "MessageError",
     "Outcome",
     "Owner",
+    "Policy",
+    "PolicyError",
     "Receipt",
     "SessionNotFound",
     "StoreError",

@@ -13,13 +13,19 @@ __all__ = [
     "AgentLost",
     "AskCycle",
     "BehaviourError",
+    "BudgetExceeded",
     "Cancelled",
     "ConfigError",
+    "DepthExceeded",
     "DshActorsError",
     "DuplicateId",
     "ForkedSystemError",
     "InboxFull",
+    "InitiatorClosed",
     "MessageError",
+    "NotAuthorized",
+    "PolicyError",
+    "ScopeInactive",
     "SessionNotFound",
     "StoreError",
     "SystemClosed",
@@ -80,12 +86,61 @@ class AdmissionRefused(DshActorsError):
     """A new agent, turn or message was refused, because that part of the tree is closing."""
 
 
+class PolicyError(DshActorsError):
+    """An agent asked for something that its policy does not allow; nothing was done."""
+
+
+class DepthExceeded(DshActorsError):
+    """A child was refused, because it would be deeper in the tree than is allowed.
+
+    Parameters:
+        depth: the depth that it would have had; a root has 0.
+        cap: the greatest depth that is allowed.
+    """
+
+    def __init__(self, message: str, *, depth: int = 0, cap: int = 0) -> None:
+        self.depth, self.cap = depth, cap
+        super().__init__(message)
+
+
+class BudgetExceeded(DshActorsError):
+    """A budget has not enough left: a child or turn was refused, or running work was ended.
+
+    Parameters:
+        resource: of what: ``wall``, ``turns``, ``children``, ``depth``, ``processes``,
+            ``tokens`` or ``cost``.
+        left: how much there was; seconds for ``wall``.
+        asked: how much was asked for, or by how much it is overdrawn.
+    """
+
+    def __init__(
+        self, message: str, *, resource: str = "", left: float = 0, asked: float = 0
+    ) -> None:
+        self.resource, self.left, self.asked = resource, left, asked
+        super().__init__(message)
+
+
 class SystemClosed(AdmissionRefused):
     """The actor system is closing or closed."""
 
 
 class ForkedSystemError(DshActorsError):
     """An actor system was used in a forked child of the process that made it."""
+
+
+class ScopeInactive(DshActorsError):
+    """Something was registered in a scope that is ending or has ended."""
+
+
+class InitiatorClosed(DshActorsError):
+    """The system is ending: nobody can begin to act on behalf of an agent any more."""
+
+    def __init__(self, message: str = "agent initiator scope is disposed") -> None:
+        super().__init__(message)
+
+
+class NotAuthorized(DshActorsError):
+    """An agent tried to reach one that only its parent, an ancestor or the user may reach."""
 
 
 class AgentGone(DshActorsError):

@@ -8,4 +8,6 @@ agents, workers) bring the lock, the time and the effects. Nothing here may impo
     tree.py         admission, identity, ownership, top-down marking
     disposal.py     the fourteen ordered steps, child-first, memoised
     supervision.py  restart types, intensity and period
+    policy.py       what an agent and those below it may do: the meet on the way down
+    budget.py       how much they may use: carved before the work, rolled up once
 """
