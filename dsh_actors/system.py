@@ -20,7 +20,7 @@ from dsh_actors.workers.pool import default_workers
 from dsh_actors.workers.process import importing_main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -361,9 +361,56 @@ class ActorSystem:
                 self._supervisor.post(self._all_ended)
         return self._shutdown
 
-    def drain(self) -> Future[Receipt]:
-        """The same as :meth:`shutdown`."""
-        return self.shutdown()
+    def drain(self, grace: float | None = None, *, cause: Cause = "disposed") -> Future[Receipt]:
+        """End every agent, for good: refuse what is new, then dispose the roots, child-first.
+
+        What had been admitted before is awaited, and ends like the rest. The system itself
+        stays: it still shows its :meth:`tree` and its :meth:`receipt`, and :meth:`shutdown` ends
+        its workers. All callers share one outcome.
+
+        Parameters:
+            grace: seconds before force; None takes the system's ``stop_grace``.
+            cause: what the agents are told.
+
+        Returns:
+            A future of the receipt. Its error is an ``ExceptionGroup`` of all that failed on the
+            way, such as stop hooks, once every agent has ended.
+        """
+        self._check_fork()
+        self._supervisor.pool.refuse()
+        return self._supervisor.drains.drain_all(cause, grace)
+
+    def drain_descendants(
+        self,
+        agents: Iterable[Agent | AgentHandle],
+        grace: float | None = None,
+        *,
+        cause: Cause = "disposed",
+    ) -> Future[Receipt]:
+        """End all that is below some agents, and let nothing begin there any more.
+
+        The agents themselves live on, as does everything that is not below them. The cut-off
+        lasts as long as each of them lives; a later agent with the same id is not concerned.
+
+        Parameters:
+            agents: exactly these live agents. Those that have ended are ignored; one that was
+                started again after a crash is another one, see :meth:`agent`.
+            grace: seconds before force; None takes the system's ``stop_grace``.
+            cause: what the agents are told.
+
+        Returns:
+            A future as that of :meth:`drain`.
+        """
+        self._check_fork()
+        return self._supervisor.drains.drain_below(
+            [
+                each._target
+                for each in (one.agent if isinstance(one, AgentHandle) else one for one in agents)
+                if each._post is self._supervisor  # those of other systems do not live here
+            ],
+            cause,
+            grace,
+        )
 
     def _all_ended(self) -> None:
         """The last agent of a closed system has ended; its mark may be just returning."""
@@ -399,6 +446,7 @@ class ActorSystem:
             if core.journal is not None:
                 core.journal.store.flush(core.settings.flush_deadline)
             self._dispatcher.shutdown(0.0 if survivors else CLOSE_MARGIN)
+            supervisor.teardown.give_up_all()
         except Exception:
             core.log.exception("the system did not end in order")
         finally:

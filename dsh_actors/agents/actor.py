@@ -9,7 +9,7 @@ from __future__ import annotations
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from dsh_actors import codec
+from dsh_actors import codec, gates
 from dsh_actors.actors.pooled import PooledActor
 from dsh_actors.agents.behaviour import Resolved, resolve
 from dsh_actors.agents.inbox import Inbox
@@ -104,6 +104,8 @@ class AgentActor(PooledActor):
             return
         if self.reports and turn.number > 0:
             host.port.turn_started(self, turn)
+        if gates.plan is not None and turn.number > 0:
+            self._reach_claimed(gates.plan)
         if self.is_async and turn.number >= 0:
             host.loop.call(self._begin_async, turn)
             return
@@ -117,6 +119,13 @@ class AgentActor(PooledActor):
             host.dispatcher.exit_blocking()
         if self.inbox.waking or self.state == RELEASING:
             self.ring()
+
+    def _reach_claimed(self, plan: gates.Plan) -> None:
+        self.host.dispatcher.enter_blocking()
+        try:
+            plan.reach("claimed", self.name)
+        finally:
+            self.host.dispatcher.exit_blocking()
 
     def _claim(self) -> Turn | None:
         if self.running is not None:
@@ -276,7 +285,10 @@ class AgentActor(PooledActor):
             self.running = None
             inbox = self.inbox
             permits = host.permits
-            if go_on and inbox.waking and self.state == READY and not permits.contended:
+            if (
+                go_on and inbox.waking and self.state == READY and not permits.contended
+                and gates.plan is None  # which wants each claim to come by a visit
+            ):  # fmt: skip
                 # Nobody stands in line: the permit goes on to the next turn.
                 self.turns += 1
                 following = self.running = Turn(self, self.turns, inbox.claim())

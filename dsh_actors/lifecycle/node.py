@@ -28,6 +28,7 @@ class Node:
         "agent",
         "children",
         "closing",
+        "creating",
         "depth",
         "detail",
         "disposal",
@@ -38,6 +39,7 @@ class Node:
         "outcome",
         "parent",
         "restarting",
+        "sealed",
         "successor",
         "turn",
     )
@@ -57,6 +59,10 @@ class Node:
         self.children: dict[str, Node] | None = None
         # The admission cut-off: once set, no message, turn or child is accepted. Never unset.
         self.closing: Cause | None = None
+        # The scoped cut-off: nothing enters below any more, while the agent itself lives on.
+        self.sealed = False
+        # Whether whoever creates it is still at it. A drain waits for that.
+        self.creating = True
         # The stamp of the last mark, from one sequence for the whole tree: within one mark a
         # parent's is lower than its children's.
         self.mark = 0

@@ -21,10 +21,11 @@ class Tree:
     """All live agents of one system.
 
     ``nodes`` is the only arbiter of ids. ``stamp`` is one sequence for all marks, so that their
-    order can be compared.
+    order can be compared. ``sealed`` counts the live nodes that nothing may enter below, so that
+    admission looks at one node as long as there are none.
     """
 
-    __slots__ = ("accepting", "generation", "nodes", "roots", "stamp")
+    __slots__ = ("accepting", "generation", "nodes", "roots", "sealed", "stamp")
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -32,13 +33,14 @@ class Tree:
         self.accepting = True
         self.generation = 0
         self.stamp = 0
+        self.sealed = 0
 
     def prepare(self, id: str, parent: Node | None, *, one_shot: bool = False) -> Node:
         """Make a private node after checking admission. Nothing is visible yet.
 
         Raises:
             SystemClosed: the tree accepts no new agents any more.
-            AdmissionRefused: the parent, or an agent above it, is closing.
+            AdmissionRefused: the parent, or an agent above it, is closing or sealed.
         """
         self._check_admission(id, parent)
         return Node(id, parent, one_shot=one_shot)
@@ -76,10 +78,45 @@ class Tree:
             raise AdmissionRefused(
                 f"agent {parent.id!r} is stopping; its child {id!r} was not started"
             )
+        if self.sealed and parent is not None:
+            self._check_lineage(id, parent)
+
+    def _check_lineage(self, id: str, parent: Node) -> None:
+        node: Node | None = parent
+        while node is not None:
+            if node.sealed:
+                raise AdmissionRefused(
+                    f"agent {node.id!r} was cleared of its descendants and gets no new ones; "
+                    f"{id!r} was not started below it"
+                )
+            node = node.parent
 
     def close_admission(self) -> None:
         """Refuse every new agent from now on."""
         self.accepting = False
+
+    def seal(self, parents: Iterable[Node]) -> list[Node]:
+        """Cut off admission below exactly these live nodes, for as long as each of them lives.
+
+        A node that is not the live one with its id is ignored: its successor keeps its children
+        and its admission.
+
+        Returns:
+            The tops of what is below them, none below another: their children, but for those
+            of a node that is itself below another one.
+        """
+        live = [node for node in parents if self.nodes.get(node.id) is node]
+        for node in live:
+            if not node.sealed:
+                node.sealed = True
+                self.sealed += 1
+        given = set(live)
+        return [
+            child
+            for node in dict.fromkeys(live)
+            if node.children and given.isdisjoint(node.ancestors())
+            for child in node.children.values()
+        ]
 
     def exact(self, id: str, generation: int) -> Node | None:
         """The live node with this id and this generation, or None: stale references miss."""
@@ -131,6 +168,8 @@ class Tree:
         if self.nodes.get(node.id) is not node:
             return False
         del self.nodes[node.id]
+        if node.sealed:
+            self.sealed -= 1
         return True
 
     def release(self, node: Node) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors import codec
+from dsh_actors import codec, gates
 from dsh_actors.agents.actor import STARTING
 from dsh_actors.agents.behaviour import reference, resolve
 from dsh_actors.agents.message import FOLLOW_UP
@@ -91,6 +91,8 @@ class Factory:
         if spec.isolation == "inline":
             target = resolve(spec.behaviour)
             id = id or core.next_name(target.name)
+            if gates.plan is not None:
+                gates.plan.reach("prepared", id)
             with core.lock:
                 if preparation is not None:
                     preparation.assert_live()
@@ -111,6 +113,8 @@ class Factory:
             id = id or core.next_name(name)
             while node is None:
                 worker = self._pool.place(spec.isolation == "own")
+                if gates.plan is not None:
+                    gates.plan.reach("prepared", id)
                 try:
                     with core.lock:
                         if worker.dead:
@@ -128,11 +132,18 @@ class Factory:
                     if worker.own and node is None:
                         self._pool.end(worker, "not needed", force=False)
             worker.flush()
+        if gates.plan is not None:
+            gates.plan.reach("entered", id)
         if core.observer is not None:
             core.emit(
                 "agent/started", agent=id, parent=parent.id if parent is not None else None,
                 isolation=spec.isolation, pid=node.agent.pid, behaviour=name,
             )  # fmt: skip
+        if gates.plan is not None and preparation is None:
+            gates.plan.reach("announced", id)
+        node.creating = False
+        if core.draining is not None:
+            core.draining.created(node)
         return node
 
     def _enter_locked(

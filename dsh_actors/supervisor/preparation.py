@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dsh_actors import gates
 from dsh_actors.actors.future import Future
 from dsh_actors.agents.abort import AbortSignal
 from dsh_actors.errors import AdmissionRefused
@@ -89,6 +90,8 @@ class Preparation:
             self.assert_live()
             node = enter(self)
             self._announce(node)
+            if gates.plan is not None:
+                gates.plan.reach("announced", node.id)
         except BaseException:
             self._roll_back()
             raise

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors import codec
+from dsh_actors import codec, gates
 from dsh_actors.actors.dispatcher import Dispatcher
 from dsh_actors.actors.future import Future
 from dsh_actors.agents import behaviour as behaviours
@@ -60,10 +60,12 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
 
     Parameters:
         sock: the connection to the supervisor.
-        params: ``worker`` (its number), ``max_turns``, ``marker``.
+        params: ``worker`` (its number), ``max_turns``, ``marker``; in tests, ``gates``.
     """
     name = f"dsh-worker-{params['worker']}"
     behaviours.find_main = import_parent_main
+    if "gates" in params:
+        gates.plan = gates.AskingPlan(params["gates"])
     host = WorkerHost(
         Dispatcher(name), params["max_turns"], lambda why: _exit(params["marker"], why)
     )
@@ -170,8 +172,15 @@ class WorkerHost:
                         discarded.append([frames.DISCARDED, key, cause, [m.id for m in dropped]])
         for callback in callbacks:
             callback()
+        if gates.plan is not None:
+            for key in keys:
+                gates.plan.reach("cancelled", self._name(key))
         for frame in discarded:
             self._send(frame)
+
+    def _name(self, key: int) -> str:
+        agent = self._agents.get(key)
+        return agent.name if agent is not None else ""
 
     def _release(self, key: int) -> None:
         agent = self._agents.pop(key, None)
@@ -221,6 +230,8 @@ class WorkerHost:
     def released(self, agent: AgentActor, error: TurnError | None) -> None:
         """Report the release."""
         agent.retire()
+        if gates.plan is not None:
+            gates.plan.reach("handle-disposed", agent.name)
         self._send(
             [frames.RELEASED, agent.key, None if error is None else f"{error[0]}: {error[1]}"]
         )

@@ -7,6 +7,7 @@ import threading
 from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dsh_actors import gates
 from dsh_actors.errors import SystemClosed
 from dsh_actors.workers.worker import Worker, WorkerEvents
 
@@ -97,11 +98,17 @@ class WorkerPool:
         marker = f"{self.marker}:{worker.number}"
         self.workers[worker.number] = worker  # before it can end
         try:
-            worker.start(self._events, marker, {**self._params, "worker": worker.number})
+            worker.start(self._events, marker, self._params_of(worker))
         except BaseException:
             del self.workers[worker.number]
             raise
         return worker
+
+    def _params_of(self, worker: Worker) -> dict[str, Any]:
+        params = {**self._params, "worker": worker.number}
+        if gates.plan is not None:
+            params["gates"] = gates.plan.address()
+        return params
 
     def live(self) -> list[Worker]:
         """The workers whose link is up."""
