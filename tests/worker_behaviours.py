@@ -265,3 +265,16 @@ def remembers_then_waits(turn: dsh.Turn, message: Any) -> None:
     turn.remember("noted", {"what": message})
     turn.progress(note="waits")
     turn.sleep(3600)
+
+
+class collects(dsh.Behaviour):  # noqa: N801 - used like a function
+    """Keeps all messages; answers "all" with them."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def on_message(self, turn: dsh.Turn, message: Any) -> list[Any] | None:
+        if message == "all":
+            return self.got
+        self.got.append(message)
+        return None

@@ -113,11 +113,12 @@ class Agent:
 class AgentHandle:
     """The capability to tear one agent down. Keep it to yourself, share :attr:`agent`."""
 
-    __slots__ = ("_dispose", "agent")
+    __slots__ = ("_dispose", "_disposed", "agent")
 
     def __init__(self, agent: Agent, dispose: Callable[[], Future[Any]]) -> None:
         self.agent = agent
         self._dispose = dispose
+        self._disposed: Future[Any] | None = None
 
     def dispose(self) -> Future[Any]:
         """Stop the agent and everything below it: cancel top-down, release child-first.
@@ -128,7 +129,9 @@ class AgentHandle:
             A future of the :class:`~dsh_actors.Receipt`, resolved once nothing of the subtree
             runs any more, or with the survivors named after the grace period.
         """
-        return self._dispose()
+        if self._disposed is None:
+            self._disposed = self._dispose()
+        return self._disposed
 
     def __repr__(self) -> str:
         return f"<AgentHandle of {self.agent.id}>"

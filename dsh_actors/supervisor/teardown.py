@@ -622,13 +622,18 @@ def _stack(node: Node, frames: dict[int, Any]) -> str:
     if turn is None:
         below = [child.id for child in (node.children or {}).values()]
         return f"waits for {', '.join(below[:5])}" if below else "is being released"
+    thread = turn._thread
     if turn._task is not None:
+        import asyncio
         import io
 
-        text = io.StringIO()
-        turn._task.print_stack(file=text)
-        return text.getvalue()
-    frame = frames.get(turn._thread)
+        loop = agent.host.loop
+        if asyncio.current_task(loop.loop) is not turn._task:
+            text = io.StringIO()
+            turn._task.print_stack(file=text)
+            return text.getvalue()
+        thread = loop.ident  # it does not await but blocks: where, only its thread knows
+    frame = frames.get(thread)
     if frame is None:
         return ""
     import traceback
