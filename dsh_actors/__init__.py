@@ -14,7 +14,10 @@ from dsh_actors.actors.future import Future
 from dsh_actors.agents.abort import AbortSignal
 from dsh_actors.agents.behaviour import Behaviour, behaviour
 from dsh_actors.agents.handle import Agent, AgentHandle
+from dsh_actors.agents.initiator import InitiatorRegistry, current_agent, without_initiator
 from dsh_actors.agents.job import Job, Outcome, as_settled
+from dsh_actors.agents.registration import Registration
+from dsh_actors.agents.scope import Scope
 from dsh_actors.agents.turn import Turn
 from dsh_actors.codec import register
 from dsh_actors.errors import (
@@ -32,8 +35,10 @@ from dsh_actors.errors import (
     DuplicateId,
     ForkedSystemError,
     InboxFull,
+    InitiatorClosed,
     MessageError,
     PolicyError,
+    ScopeInactive,
     SessionNotFound,
     StoreError,
     SystemClosed,
@@ -74,6 +79,8 @@ __all__ = [
     "ForkedSystemError",
     "Future",
     "InboxFull",
+    "InitiatorClosed",
+    "InitiatorRegistry",
     "Job",
     "LifeEvent",
     "MessageError",
@@ -82,6 +89,9 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Receipt",
+    "Registration",
+    "Scope",
+    "ScopeInactive",
     "SessionNotFound",
     "StoreError",
     "Survivor",
@@ -93,5 +103,7 @@ __all__ = [
     "WorkerStartError",
     "as_settled",
     "behaviour",
+    "current_agent",
     "register",
+    "without_initiator",
 ]

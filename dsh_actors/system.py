@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dsh_actors.agents.actor import AgentActor
 from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentGone, ForkedSystemError, UsageError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from dsh_actors.actors.future import Future
     from dsh_actors.agents.abort import AbortSignal
+    from dsh_actors.agents.initiator import InitiatorRegistry
+    from dsh_actors.agents.scope import Scope
     from dsh_actors.config.spec import AgentSpec, TreeSpec
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
@@ -147,6 +150,10 @@ class ActorSystem:
     ) -> AgentHandle:
         """Create an agent: prepare it in private, make it visible, announce it.
 
+        It is a root, unless this is called on behalf of an agent: in a turn, or within
+        ``initiators.with_initiator()``. Then it is a child of that agent, and ends with it;
+        ``without_initiator()`` makes it a root there too.
+
         Parameters:
             behaviour: a function ``(turn, message)``, a :class:`Behaviour` class, or a
                 reference to one: ``module:name`` or ``./file.py:name``.
@@ -168,19 +175,45 @@ class ActorSystem:
 
         Raises:
             BehaviourError, DuplicateId, SystemClosed, WorkerStartError: nothing was created.
-            AdmissionRefused: its owner or factory has ended, or it was disposed by a listener.
+            AdmissionRefused: its owner or factory has ended, or the agent that it was to be a
+                child of; or it was disposed by a listener.
+            Cancelled: the turn that this was called in is cancelled.
             Exception: what the set-up hook or a listener raised, or the reason of the signal.
         """
         self._check_fork()
         maker = self._supervisor.factory
         spec = maker.spec(behaviour, isolation, restart, args)
+        parent, wanted = self._initiator()
         if owner is None and factory is None and setup is None and signal is None:
-            return self._handle(maker.create(spec, id=id))
+            return self._handle(maker.create(spec, id=id, parent=parent, still_wanted=wanted))
         ownerships: tuple[Ownership, ...] = tuple(each for each in (owner, factory) if each)
         preparation = Preparation(self._core, self._supervisor, ownerships, signal, setup)
         return self._handle(
-            preparation.publish(lambda made: maker.create(spec, id=id, preparation=made))
+            preparation.publish(
+                lambda made: maker.create(
+                    spec, id=id, parent=parent, still_wanted=wanted, preparation=made
+                )
+            )
         )
+
+    @property
+    def initiators(self) -> InitiatorRegistry:
+        """On whose behalf code runs: what it creates belongs to that agent."""
+        return self._supervisor.host.initiators
+
+    def _initiator(self) -> tuple[Node | None, Callable[[], bool] | None]:
+        """Who owns what is created here, and whether it is still wanted by then."""
+        turn, run = self._supervisor.host.initiators.place()
+        if turn is None and run is None:
+            return None, None
+        wanted = None if turn is None else lambda: turn.signal.cause is None
+        if run is None:
+            return turn._actor.key if turn is not None else None, wanted
+        if run.agent is None:
+            return None, wanted
+        if run.agent._post is not self._supervisor:
+            raise UsageError(f"agent {run.agent.id!r} is not of system {self.id}")
+        return run.agent._target.latest, wanted
 
     def owner(self, name: str) -> Owner:
         """A name to make agents in: a plugin, a request. Unloading it ends them."""
@@ -217,10 +250,13 @@ class ActorSystem:
         """
         self._check_fork()
         supervisor = self._supervisor
+        parent, wanted = self._initiator()
         handles = []
         for declared in spec.agents:
             made = self._spec(declared)
-            node = supervisor.factory.create(made, id=declared.id)
+            node = supervisor.factory.create(
+                made, id=declared.id, parent=parent, still_wanted=wanted
+            )
             handles.append(self._handle(node))
             supervisor.start_children(node, made.children)
         return handles
@@ -235,8 +271,18 @@ class ActorSystem:
     def _handle(self, node: Node) -> AgentHandle:
         supervisor = self._supervisor
         return AgentHandle(
-            supervisor.agent(node), lambda: self._watched(node.latest, "disposed")
+            supervisor.agent(node),
+            lambda: self._watched(node.latest, "disposed"),
+            lambda: self._scope(node.latest),
         )
+
+    def _scope(self, node: Node) -> Scope:
+        if not isinstance(node.agent, AgentActor):
+            raise UsageError(
+                f"agent {node.id!r} lives in a worker process; register what it needs in its own "
+                "turns, with turn.scope"
+            )
+        return node.agent.scope_for(None)
 
     def prestart(self, workers: int) -> None:
         """Start shared workers before they are needed, so that the first agents wait less."""
@@ -343,6 +389,9 @@ class ActorSystem:
             A future of the receipt of everything that this system ever ran.
         """
         self._check_fork()
+        initiators = self.initiators
+        initiators.close()
+        initiators.leave()  # whoever ends the system may well wait for its end
         with self._lock:
             if self._shutdown is not None:
                 return self._shutdown
@@ -436,6 +485,7 @@ class ActorSystem:
             stop.timer.cancel()
         survivors = supervisor.teardown.survivors(stop.order)
         try:
+            self._await_runs(0.0 if survivors else CLOSE_MARGIN)
             for worker in list(supervisor.pool.workers.values()):
                 supervisor.pool.end(worker, "the system has ended", force=bool(survivors))
             supervisor.pool.join(CLOSE_MARGIN)
@@ -452,6 +502,15 @@ class ActorSystem:
         finally:
             self._shutdown.try_set_result(
                 Receipt(tuple(core.ended), tuple(supervisor.pool.ended), tuple(survivors))
+            )
+
+    def _await_runs(self, timeout: float) -> None:
+        initiators = self.initiators
+        try:
+            initiators.dispose().result(timeout)
+        except TimeoutError:
+            self._core.log.warning(
+                "code that acts for agents has not ended; going on", runs=initiators.active
             )
 
     def kill_now(self) -> None:

@@ -13,14 +13,22 @@ from dsh_actors import codec, gates
 from dsh_actors.actors.pooled import PooledActor
 from dsh_actors.agents.behaviour import Resolved, resolve
 from dsh_actors.agents.inbox import Inbox
+from dsh_actors.agents.scope import Scope
 from dsh_actors.agents.turn import Turn, TurnError
 from dsh_actors.agents.waiting import current_turn
-from dsh_actors.errors import Cancelled, DshActorsError, MessageError
+from dsh_actors.errors import (
+    Cancelled,
+    DshActorsError,
+    MessageError,
+    ScopeInactive,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from dsh_actors.actors.future import Future
     from dsh_actors.agents.host import AgentHost
     from dsh_actors.agents.message import Message
     from dsh_actors.lifecycle.causes import Cause
@@ -55,6 +63,9 @@ class AgentActor(PooledActor):
 
     # Not reachable by pykka.ActorRegistry.stop_all, which would be a second way to end an agent.
     registered_with_pykka = False
+
+    # What was registered for it, if anything was.
+    scope: Scope | None = None
 
     def __init__(
         self, host: AgentHost, name: str, key: Any, target: Any, args: dict[str, Any] | None
@@ -163,6 +174,8 @@ class AgentActor(PooledActor):
         goes_on = False
         try:
             if turn.number > 0:
+                if self.scope is not None:
+                    self.scope.emit("turn/start", turn.number)
                 self._steps(turn)
             elif turn.number < 0:
                 goes_on = self._set_up(turn)
@@ -198,6 +211,8 @@ class AgentActor(PooledActor):
             if awaitable is not None:  # None from those of Behaviour itself
                 await awaitable
             return
+        if self.scope is not None:
+            self.scope.emit("turn/start", turn.number)
         for message in turn._batch:
             turn._message = message
             turn.check()
@@ -279,6 +294,8 @@ class AgentActor(PooledActor):
         host = self.host
         port = host.port
         port.turn_ending(self, turn)
+        if self.scope is not None:
+            self.scope.emit("turn/end", turn.number, turn._reason)
         following: Turn | None = None
         ring: Callable[[], object] | None = None
         with host.lock:
@@ -315,7 +332,11 @@ class AgentActor(PooledActor):
         if ring is not None:
             host.pass_on(ring)
         if turn.number == 0:
-            host.port.released(self, turn._error)
+            error = turn._error
+            self._end_scope(
+                None if error is None
+                else f"its stop hook failed: {error.type_name}: {error.message}"
+            )  # fmt: skip
         else:
             host.port.started(self, turn._error)
             self.ring()
@@ -349,12 +370,58 @@ class AgentActor(PooledActor):
             True if that is done already; else ``port.released`` follows.
         """
         with self.host.lock:
-            if self.state != READY or self.instance is None:
-                self.state = RELEASED
-                return True
-            self.state = RELEASING
-        self.ring()
+            hook = self.state == READY and self.instance is not None
+            self.state = RELEASING if hook else RELEASED
+        if hook:
+            self.ring()
+            return False
+        if self.scope is None:
+            return True
+        self._end_scope(None)
         return False
+
+    def _end_scope(self, problem: str | None) -> None:
+        """After the last turn and the stop hook: end the scope, then tell."""
+        scope = self.scope
+        if scope is None:
+            self.host.port.released(self, problem)
+            return
+
+        def ended(future: Future[None]) -> None:
+            error = future.exception(0)
+            found = [] if problem is None else [problem]
+            if error is not None:
+                found.append(f"its scope failed to end: {_all_of(error)}")
+            self.host.port.released(self, "; ".join(found) or None)
+
+        scope.dispose().add_done_callback(ended)
+
+    def scope_for(self, turn: Turn | None) -> Scope:
+        """Its scope, made when it is first asked for.
+
+        Parameters:
+            turn: the turn that asks; None for who created the agent.
+
+        Raises:
+            UsageError: the turn is over.
+            ScopeInactive: the agent has ended.
+        """
+        made = False
+        with self.host.lock:
+            if turn is not None and self.running is not turn:
+                raise UsageError(
+                    f"turn {turn.number} of agent {self.name!r} is over; take the scope while it "
+                    "runs"
+                )
+            if self.scope is None:
+                if self.state == RELEASED:
+                    raise ScopeInactive(f"agent {self.name!r} has ended, and its scope with it")
+                self.scope = Scope(str(self), self.host.apart)
+                made = True
+            scope = self.scope
+        if made:
+            self.host.port.scoped(self)
+        return scope
 
     # -- what the supervisor knows of it, as of a remote one ------------------------------------
 
@@ -395,6 +462,14 @@ def _is_cancellation(error: BaseException) -> bool:
         return True
     kind = type(error)
     return kind.__name__ == "CancelledError" and kind.__module__.startswith("asyncio")
+
+
+def _all_of(error: BaseException) -> str:
+    """What went wrong, one by one."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_all_of(each) for each in error.exceptions)
+    found = describe(error)
+    return f"{found.type_name}: {found.message}"
 
 
 def describe(error: BaseException) -> TurnError:

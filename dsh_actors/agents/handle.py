@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.actors.future import Future
+    from dsh_actors.agents.scope import Scope
 
 
 class Post(Protocol):
@@ -113,10 +114,13 @@ class Agent:
 class AgentHandle:
     """The capability to tear one agent down. Keep it to yourself, share :attr:`agent`."""
 
-    __slots__ = ("_dispose", "_disposed", "agent")
+    __slots__ = ("_dispose", "_disposed", "_scope", "agent")
 
-    def __init__(self, agent: Agent, dispose: Callable[[], Future[Any]]) -> None:
+    def __init__(
+        self, agent: Agent, dispose: Callable[[], Future[Any]], scope: Callable[[], Scope]
+    ) -> None:
         self.agent = agent
+        self._scope = scope
         self._dispose = dispose
         self._disposed: Future[Any] | None = None
 
@@ -132,6 +136,16 @@ class AgentHandle:
         if self._disposed is None:
             self._disposed = self._dispose()
         return self._disposed
+
+    @property
+    def scope(self) -> Scope:
+        """What is registered for the agent, and taken back when it ends; made when first used.
+
+        Raises:
+            UsageError: the agent lives in a worker process.
+            ScopeInactive: it has ended.
+        """
+        return self._scope()
 
     def __repr__(self) -> str:
         return f"<AgentHandle of {self.agent.id}>"

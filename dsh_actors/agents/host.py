@@ -7,8 +7,11 @@ from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dsh_actors.agents.actor import AgentActor
+from dsh_actors.agents.errand import Errand
+from dsh_actors.agents.initiator import InitiatorRegistry
 from dsh_actors.agents.loop import LoopThread
 from dsh_actors.agents.permits import Permits
+from dsh_actors.errors import SystemClosed
 
 if TYPE_CHECKING:
     from _thread import LockType
@@ -38,8 +41,11 @@ class HostPort(Protocol):
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """The behaviour was found and its start hook has run, or not."""
 
-    def released(self, agent: AgentActor, error: TurnError | None) -> None:
-        """The stop hook has run."""
+    def scoped(self, agent: AgentActor) -> None:
+        """The agent has a scope, so its release is to be waited for."""
+
+    def released(self, agent: AgentActor, problem: str | None) -> None:
+        """The stop hook has run and the scope has ended, or what went wrong with that."""
 
     def run(self, turn: Turn, request: Request, body: bytes) -> Job:
         """Start a one-shot child."""
@@ -49,6 +55,9 @@ class HostPort(Protocol):
 
     def child(self, turn: Turn, id: str) -> Agent:
         """Find a live child."""
+
+    def agent_of(self, agent: AgentActor) -> Agent:
+        """The agent as others talk to it."""
 
     def progress(self, turn: Turn, done: int | None, total: int | None, note: str | None) -> None:
         """Tell whoever watches."""
@@ -87,6 +96,7 @@ class AgentHost:
         self.permits = Permits(max_turns)
         self.loop = loop if loop is not None else LoopThread(f"{dispatcher.name}-loop")
         self.turns_per_visit = turns_per_visit
+        self.initiators = InitiatorRegistry()
 
     def start(
         self, name: str, key: Any, target: Any, args: dict[str, Any] | None = None
@@ -95,6 +105,13 @@ class AgentHost:
         actor = AgentActor(self, name, key, target, args)
         actor.launch()
         return actor
+
+    def apart(self, function: Callable[[], None]) -> None:
+        """Run something that may block, and is no turn, on a thread of the dispatcher."""
+        try:
+            self.dispatcher.submit(Errand(self.dispatcher, function))
+        except SystemClosed:  # the last threads have ended: nothing is left to hold up
+            function()
 
     # -- permits -------------------------------------------------------------------------------
 

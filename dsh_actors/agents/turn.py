@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.job import Job
     from dsh_actors.agents.message import Message
+    from dsh_actors.agents.scope import Scope
     from dsh_actors.lifecycle.causes import Cause, TurnReason
     from dsh_actors.lifecycle.supervision import RestartType
 
@@ -173,6 +174,15 @@ class Turn:
         self._check_running()
         request = Request(behaviour, id, isolation, restart, args)
         return self._actor.host.port.spawn(self, request, codec.encode(message))
+
+    @property
+    def scope(self) -> Scope:
+        """What is registered for this agent, and taken back when it ends; made when first used.
+
+        Raises:
+            UsageError: this turn is over. A scope that it took out before may still be used.
+        """
+        return self._actor.scope_for(self)
 
     def child(self, id: str) -> Agent:
         """The live child with this id, for example one that the tree file declares.

@@ -151,9 +151,11 @@ class Drains:
                 drain.left.discard(node.generation)
                 self._advance(drain)
 
-    def handle_failed(self, node: Node, kind: str, message: str) -> None:
-        """The stop hook of some node has failed."""
-        failure = AgentFailed(kind, f"{message} (in the stop hook of agent {node.id!r})")
+    def handle_failed(self, node: Node, problem: str) -> None:
+        """The stop hook of some node has failed, or the end of its scope."""
+        what, _, error = problem.partition(": ")
+        kind, _, message = error.partition(": ")
+        failure = AgentFailed(kind, f"{message} (agent {node.id!r}: {what})")
         for drain in list(self._active):
             if self._concerns(drain, node):
                 drain.failures.append(failure)

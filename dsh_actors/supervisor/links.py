@@ -58,6 +58,7 @@ class Links:
             frames.TURN_ENDED: self._turn_ended,
             frames.TURNS_DONE: self._turns_done,
             frames.DISCARDED: self._discarded,
+            frames.SCOPED: self._scoped,
             frames.RELEASED: self._released,
             frames.PROGRESS: self._progress,
             frames.REMEMBER: self._remember,
@@ -188,10 +189,15 @@ class Links:
         supervisor.delivery.discarded(seat.node, messages, cause)
         supervisor.post(supervisor.teardown.turn_over, seat.node, 0)
 
-    def _released(self, worker: Worker, key: int, error: str | None) -> None:
+    def _scoped(self, worker: Worker, key: int) -> None:
         seat = worker.seats.get(key)
-        if seat is not None and seat.hooks:
-            self._supervisor.post(self._supervisor.teardown.handle_released, seat.node, error)
+        if seat is not None:
+            seat.scoped = True
+
+    def _released(self, worker: Worker, key: int, problem: str | None) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None and (seat.hooks or seat.scoped):
+            self._supervisor.post(self._supervisor.teardown.handle_released, seat.node, problem)
 
     def _progress(
         self, worker: Worker, key: int, done: int | None, total: int | None, note: str | None

@@ -380,13 +380,12 @@ class Teardown:
             run.outcome = ("failed", None, "StoreError", str(error), "")
         self.turn_over(node, 0)
 
-    def handle_released(self, node: Node, error: str | None) -> None:
-        """The stop hook has run."""
-        if error is not None:
-            node.detail = f"its stop hook failed: {error}"
+    def handle_released(self, node: Node, problem: str | None) -> None:
+        """The stop hook has run, and the scope has ended."""
+        if problem is not None:
+            node.detail = problem
             if self._core.draining is not None:
-                kind, _, message = error.partition(": ")
-                self._core.draining.handle_failed(node, kind, message)
+                self._core.draining.handle_failed(node, problem)
             if node.outcome in (None, "completed"):
                 node.outcome = "failed"
         self._handle_done(node)

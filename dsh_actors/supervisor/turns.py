@@ -154,13 +154,12 @@ class Turns:
         if node.one_shot or node.closing is not None or self._core.idle_waiters:
             self._supervisor.post(self._supervisor.teardown.turn_over, node, 0)
 
-    def released(self, agent: AgentActor, error: TurnError | None) -> None:
-        """The stop hook of an inline agent has run."""
-        self._supervisor.post(
-            self._supervisor.teardown.handle_released,
-            agent.key,
-            None if error is None else f"{error[0]}: {error[1]}",
-        )
+    def scoped(self, agent: AgentActor) -> None:
+        """Nothing to do here: whoever releases it looks."""
+
+    def released(self, agent: AgentActor, problem: str | None) -> None:
+        """The stop hook of an inline agent has run, and its scope has ended."""
+        self._supervisor.post(self._supervisor.teardown.handle_released, agent.key, problem)
 
     def progress(self, turn: Turn, done: int | None, total: int | None, note: str | None) -> None:
         """Keep it for who looks, and tell who watches."""
@@ -212,6 +211,10 @@ class Turns:
     def child(self, turn: Turn, id: str) -> Agent:
         """Find a live child."""
         return self._supervisor.agent(self.find_child(turn._actor.key, id))
+
+    def agent_of(self, agent: AgentActor) -> Agent:
+        """The agent of an actor in this process."""
+        return self._supervisor.agent(agent.key)
 
     def find_child(self, node: Node, id: str) -> Node:
         """The live child of an agent with this id, or AgentGone."""

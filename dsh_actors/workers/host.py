@@ -227,14 +227,16 @@ class WorkerHost:
         else:
             self._send([frames.START_FAILED, agent.key, *error])
 
-    def released(self, agent: AgentActor, error: TurnError | None) -> None:
+    def scoped(self, agent: AgentActor) -> None:
+        """Report it, before the end of the turn that made it."""
+        self._send([frames.SCOPED, agent.key])
+
+    def released(self, agent: AgentActor, problem: str | None) -> None:
         """Report the release."""
         agent.retire()
         if gates.plan is not None:
             gates.plan.reach("handle-disposed", agent.name)
-        self._send(
-            [frames.RELEASED, agent.key, None if error is None else f"{error[0]}: {error[1]}"]
-        )
+        self._send([frames.RELEASED, agent.key, problem])
 
     def progress(self, turn: Turn, done: int | None, total: int | None, note: str | None) -> None:
         """Pass it on."""
@@ -263,6 +265,10 @@ class WorkerHost:
     def child(self, turn: Turn, id: str) -> Agent:
         """Find a live child."""
         return self._agent(self._request(turn, frames.CHILD, id))
+
+    def agent_of(self, agent: AgentActor) -> Agent:
+        """An agent of this worker; what its session is, only the supervisor knows."""
+        return Agent(self, (agent.name, agent.key), agent.name, None)
 
     def _child(self, turn: Turn, name: str, request: Request, body: bytes) -> tuple[Any, ...]:
         args = codec.encode(request.args) if request.args else None

@@ -34,6 +34,7 @@ class RemoteAgent:
         "lost",
         "node",
         "pending",
+        "scoped",
         "started",
         "swept",
         "turn",
@@ -51,6 +52,8 @@ class RemoteAgent:
         self.started = False
         # Whether it has a stop hook to wait for at its release.
         self.hooks = True
+        # Whether it has a scope, whose end its release waits for.
+        self.scoped = False
         self.turn = 0  # the running turn, as last reported; 0 for none
         # The messages of the running turn: after a crash those are not delivered again.
         self.begun: list[int] = []
@@ -145,7 +148,7 @@ class RemoteAgent:
             return True
         self.worker.queue([frames.RELEASE, self.key])
         self.worker.flush()
-        return not self.hooks
+        return not (self.hooks or self.scoped)
 
     def retire(self) -> None:
         """Nothing is left of it here."""
