@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.drain import Drains
     from dsh_actors.supervisor.journal import Journal
     from dsh_actors.supervisor.ownership import Ownership
+    from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.receipt import AgentEnd
     from dsh_actors.supervisor.runtime import Runtime
 
@@ -109,6 +110,8 @@ class Core:
         self.runs: dict[int, OneShot] = {}
         self.progress: dict[int, tuple[int | None, int | None, str | None]] = {}
         self.uncommitted: dict[int, list[Message]] = {}
+        # Creations that are admitted and may have to be rolled back, in order.
+        self.preparing: dict[Preparation, None] = {}
         # Agents that are being announced, with what they accept meanwhile.
         self.publishing: dict[int, list[Message]] = {}
         # What owns an agent beside its parent.

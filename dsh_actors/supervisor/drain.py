@@ -8,9 +8,10 @@ creations that had been admitted, then, child-first, for the disposals.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from dsh_actors.errors import AgentFailed
+from dsh_actors.errors import AgentFailed, SystemClosed
 from dsh_actors.supervisor.teardown import Stop
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
+    from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.receipt import Receipt
     from dsh_actors.supervisor.supervisor import Supervisor
     from dsh_actors.supervisor.teardown import Marked
@@ -31,18 +33,21 @@ class Drain(Stop):
     Parameters:
         tops: the roots of the subtrees that end.
         order: the marked snapshot: all of them and all below.
+        preparing: the creations of which nothing is visible yet.
     """
 
-    __slots__ = ("begun", "creating", "failures", "left", "tops")
+    __slots__ = ("begun", "creating", "failures", "left", "preparing", "tops")
 
-    def __init__(self, tops: list[Node], order: list[Node]) -> None:
+    def __init__(self, tops: list[Node], order: list[Node], preparing: list[Preparation]) -> None:
         super().__init__(None)
         self.order = order
         self.tops = tops
         # By generation: the tops whose disposal has not settled.
         self.left = {node.generation for node in tops}
         # Admitted creations whose creators are still at it.
-        self.creating = {node for node in order if node.creating}
+        self.creating: set[Node | Preparation] = {node for node in order if node.creating}
+        self.creating.update(preparing)
+        self.preparing = preparing
         self.failures: list[Exception] = []
         self.begun = False
 
@@ -72,7 +77,8 @@ class Drains:
             if self._all is not None:
                 return self._all.future
             core.tree.close_admission()
-            drain, marked = self._mark_locked(list(core.tree.roots.values()), cause)
+            preparing = [each for each in core.preparing if each.node is None]
+            drain, marked = self._mark_locked(list(core.tree.roots.values()), preparing, cause)
             self._all = drain
         return self._go_on(drain, marked, cause, grace)
 
@@ -82,15 +88,17 @@ class Drains:
         """Close admission below exactly these live nodes, and end all that is below them."""
         core = self._core
         with core.lock:
-            drain, marked = self._mark_locked(core.tree.seal(parents), cause)
+            drain, marked = self._mark_locked(core.tree.seal(parents), [], cause)
         return self._go_on(drain, marked, cause, grace)
 
-    def _mark_locked(self, tops: list[Node], cause: Cause) -> tuple[Drain, Marked]:
+    def _mark_locked(
+        self, tops: list[Node], preparing: list[Preparation], cause: Cause
+    ) -> tuple[Drain, Marked]:
         core = self._core
-        drain = Drain(tops, core.tree.mark(tops, cause))
+        drain = Drain(tops, core.tree.mark(tops, cause), preparing)
         for node in drain.order:
             node.restarting = False  # this end is asked for
-        if tops:
+        if tops or preparing:
             self._active.append(drain)
             core.draining = self
         return drain, self._supervisor.teardown.cut_locked(drain.order, cause, keep_inbox=False)
@@ -100,7 +108,10 @@ class Drains:
     ) -> Future[Receipt]:
         teardown = self._supervisor.teardown
         teardown.notify(marked, cause)
-        if not drain.tops:
+        for preparation in drain.preparing:
+            preparation.abort(SystemClosed("the system is stopping; a creation was rolled back"))
+            preparation.rolled_back.add_done_callback(partial(self.created, preparation))
+        if not drain.tops and not drain.preparing:
             drain.settle(teardown.receipt(drain, []))
             return drain.future
         seconds = self._core.settings.stop_grace if grace is None else grace
@@ -137,8 +148,14 @@ class Drains:
 
     def _late(self, drain: Drain) -> None:
         """The grace period is over: a creation that hangs keeps nobody alive."""
-        self._begin(drain)
-        self._supervisor.teardown.escalate(drain)
+        if drain.creating:
+            self._core.log.warning(
+                "a drain does not wait any longer for creations", creations=len(drain.creating)
+            )
+            drain.creating.clear()
+        self._advance(drain)
+        if drain.left:
+            self._supervisor.teardown.escalate(drain)
 
     def settled(self, node: Node, failures: list[Exception]) -> None:
         """The disposal of some node has settled."""
@@ -165,17 +182,17 @@ class Drains:
             above.generation in drain.left for above in node.ancestors()
         )
 
-    def _created(self, node: Node) -> None:
+    def _created(self, creation: Node | Preparation) -> None:
         for drain in list(self._active):
-            if node in drain.creating:
-                drain.creating.discard(node)
+            if creation in drain.creating:
+                drain.creating.discard(creation)
                 self._advance(drain)
 
     # -- from any thread ---------------------------------------------------------------------------
 
-    def created(self, node: Node) -> None:
-        """Whoever created a node is through with it."""
-        self._supervisor.post(self._created, node)
+    def created(self, creation: Node | Preparation, _: object = None) -> None:
+        """Whoever created something is through with it."""
+        self._supervisor.post(self._created, creation)
 
     def under_way(self) -> list[Drain]:
         """The drains that have not ended."""

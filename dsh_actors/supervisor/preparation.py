@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import gates
 from dsh_actors.actors.future import Future
 from dsh_actors.agents.abort import AbortSignal
-from dsh_actors.errors import AdmissionRefused
+from dsh_actors.errors import AdmissionRefused, SystemClosed
 from dsh_actors.supervisor.listeners import CREATED
 
 if TYPE_CHECKING:
@@ -81,8 +81,11 @@ class Preparation:
             BaseException: what aborted it; nothing is left then, or is on its way out.
         """
         with self._core.lock:
+            if not self._core.tree.accepting:
+                raise SystemClosed("the system is stopping; nothing was prepared")
             for ownership in self._ownerships:
                 ownership.track_locked(self)
+            self._core.preparing[self] = None
         if self._caller is not None:
             self._caller.add_callback(self._caller_aborted)
         try:
@@ -96,6 +99,7 @@ class Preparation:
             self._roll_back()
             raise
         finally:
+            self._core.preparing.pop(self, None)
             if self._caller is not None:
                 self._caller.remove_callback(self._caller_aborted)
         self.rolled_back.try_set_result(None)

@@ -17,8 +17,9 @@ The points are those of :data:`dsh_actors.gates.POINTS`. What a hold keeps from 
 - those of a disposal, from ``cancelled`` to ``settled``: this one disposal. It is put aside and
   goes on once released; the supervisor serves all others meanwhile.
 - in a worker process: ``claimed``, as here; ``cancelled``, when the tokens of a cancel frame are
-  set there, which keeps the reader of the worker from the next frame; ``handle-disposed``, when
-  the stop hook has run there and the supervisor is not yet told.
+  set there, which keeps the reader of the worker from its next frame; ``handle-disposed``, when
+  the stop hook has run there and the supervisor is not yet told (without such a hook there is
+  nothing to wait for: it keeps the reader of the worker, and the supervisor goes on).
 
 Enter it before the workers start: they learn where to ask when they do. What a worker asks is
 decided here, in the process of the test, so that a hold or delay works the same everywhere; a
@@ -102,8 +103,10 @@ class Hold:
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._arrived) >= count, timeout):
-                who = "no agent" if self.agent is None else f"agent {self.agent!r}"
-                raise TimeoutError(f"{who} came to the point {self.point!r} in {timeout} seconds")
+                came = (
+                    "no agent came" if self.agent is None else f"agent {self.agent!r} did not come"
+                )
+                raise TimeoutError(f"{came} to the point {self.point!r} in {timeout} seconds")
             return self._arrived[-1]
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""The pytest plugin: behaviour marks, ``--behaviours``, and the ``no_leaks`` fixture.
+"""The pytest plugin: behaviour marks, ``--behaviours``, the fixtures ``no_leaks`` and ``gates``.
 
 Load it with ``-p dsh_actors.testing.pytest_plugin``. To run every test of a suite under the
 leak check, put this into its ``conftest.py``::
@@ -20,7 +20,9 @@ from dsh_actors.testing import leaks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["no_leaks"]
+    from dsh_actors.testing.gates import Gates
+
+__all__ = ["gates", "no_leaks"]
 
 _LIST: Final = "behaviours.txt"
 
@@ -54,6 +56,18 @@ def no_leaks() -> Iterator[None]:
     found = leaks.leaks_since(before)
     if found:
         pytest.fail("the test left behind:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.fixture
+def gates() -> Iterator[Gates]:
+    """Hold and delay agents at named points: see :mod:`dsh_actors.testing.gates`.
+
+    Request it before what makes the system, whose workers are to know of it.
+    """
+    from dsh_actors.testing.gates import Gates
+
+    with Gates() as gates:
+        yield gates
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -107,7 +107,7 @@ async def storm(sim: Simulation) -> None:
             for _ in range(random.randint(0, 12)):
                 await sim.pause()
             handle = random.choice(handles)
-            act = random.randrange(12)
+            act = random.randrange(14)
             if act < 5:
                 sim.ask(handle.agent, a_plan(random, 2))
             elif act == 5:
@@ -122,6 +122,15 @@ async def storm(sim: Simulation) -> None:
                 sim.watch.replies.append(("dispose", handle.dispose()))
             elif act == 10:
                 sim.send(handle.agent, a_plan(random, 1))
+            elif act == 12 and random.random() < 0.5:
+                drained = random.sample(handles, random.randint(1, len(handles)))
+                for each in drained:
+                    sim.ask(each.agent, [*a_plan(random, 1), ["run", "inline", "temporary", []]])
+                for _ in range(random.randint(5, 40)):
+                    await sim.pause()
+                sim.drain_descendants(drained)
+            elif act == 13 and random.random() < 0.1:
+                sim.drain()
 
     for number in range(random.randint(1, 3)):
         sim.start(user(number), f"user-{number}")

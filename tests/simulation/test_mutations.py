@@ -12,6 +12,7 @@ from dsh_actors.lifecycle import disposal
 from dsh_actors.lifecycle.tree import Tree
 from dsh_actors.observe.logging import set_level
 from dsh_actors.supervisor.delivery import Delivery
+from dsh_actors.supervisor.drain import Drain, Drains
 from dsh_actors.supervisor.factory import Factory
 from dsh_actors.supervisor.teardown import Teardown
 from dsh_actors.testing.simulation import Failure, simulate
@@ -88,6 +89,13 @@ def _discard_in_silence(self: Delivery, node: Any, messages: Any, cause: str) ->
     return None
 
 
+def _begin_and_forget(self: Drains, drain: Drain) -> None:
+    if not drain.begun:
+        _begin(self, drain)
+        drain.left.clear()
+
+
+_begin = Drains._begin
 _mark, _clear, _claim = Tree.mark, Inbox.clear, Inbox.claim
 _enter = Factory._enter_locked
 
@@ -105,6 +113,8 @@ MUTATIONS: dict[str, Mutation] = {
     "a teardown that does not wait for idle": replace(Teardown, "is_idle", _idle_at_once),
     "a lost turn that stays open": replace(Teardown, "_close_turn", _no_close),
     "a discard that nobody is told": replace(Delivery, "discarded", _discard_in_silence),
+    "a cut-off that refuses nobody": replace(Tree, "_check_lineage", lambda self, id, parent: None),
+    "a drain that waits for nobody": replace(Drains, "_begin", _begin_and_forget),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.lifecycle.disposal import STEPS
+from dsh_actors.testing.simulation.drains import DrainWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,8 @@ class Watch:
         self._settled: dict[int, int] = {}
         self.replies: list[tuple[str, Any]] = []
         self._found: list[Violation] = []
+        self._drains = DrainWatch(self._core.tree, require)
+        self.drained = self._drains.began
         self._spy()
 
     def _spy(self) -> None:
@@ -114,6 +117,7 @@ class Watch:
                 if parent.closing is not None:
                     require(node.closing is not None, f"{node} is open below closing {parent}")
             self._check_cut_off(node)
+        self._drains.check()
 
     def _check_cut_off(self, node: Node) -> None:
         """Once an agent is closing it begins no turn and accepts nothing."""
@@ -142,6 +146,8 @@ class Watch:
         require(not pool.workers, f"the system has ended, but not {list(pool.workers.values())}")
         for generation, node in self._seen.items():
             require(self._settled.get(generation) == 1, f"{node} was never settled")
+        require(not core.tree.sealed, f"the system has ended, but {core.tree.sealed} are sealed")
+        require(core.draining is None, "the system has ended, but a drain goes on")
         for what, reply in self.replies:
             require(reply.done(), f"never answered: {what}")
         if store is not None and store.reliable:

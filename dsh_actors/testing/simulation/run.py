@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from dsh_actors.actors.future import Future
-    from dsh_actors.agents.handle import Agent
+    from dsh_actors.agents.handle import Agent, AgentHandle
 
 TRACE_SHOWN = 60
 
@@ -115,6 +115,20 @@ class Simulation:
         except DshActorsError:
             return False
         return True
+
+    def drain(self) -> Future[Any]:
+        """Drain the system. Must end; and nobody lives from then on."""
+        drained = self.system.drain()
+        self.watch.drained(None, drained)
+        self.watch.replies.append(("drain", drained))
+        return drained
+
+    def drain_descendants(self, handles: list[AgentHandle]) -> Future[Any]:
+        """Drain what is below some agents. Must end; and nothing lives there from then on."""
+        drained = self.system.drain_descendants(handles)
+        self.watch.drained([handle.agent._target for handle in handles], drained)
+        self.watch.replies.append(("drain_descendants", drained))
+        return drained
 
     def kill_a_worker(self) -> bool:
         """A worker process dies, in whatever state it is; False if there is none."""
