@@ -518,6 +518,7 @@ class ActorSystem:
 
         The last resort of a second Ctrl-C: nothing is recorded and no hook runs.
         """
+        self._check_fork()
         self._supervisor.pool.refuse()
         self._supervisor.pool.kill_now()
 

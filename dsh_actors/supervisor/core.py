@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors.lifecycle.tree import Tree
 from dsh_actors.observe.logging import get_logger
+from dsh_actors.supervisor.forks import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,6 +94,7 @@ class Core:
     ) -> None:
         self.runtime = runtime
         self.lock = allocate_lock()
+        watch(self)
         self.tree = Tree()
         self.settings = settings
         self.pid = runtime.pid
