@@ -278,3 +278,43 @@ class collects(dsh.Behaviour):  # noqa: N801 - used like a function
             return self.got
         self.got.append(message)
         return None
+
+
+def uses_everything(turn: dsh.Turn, isolation: str) -> dict[str, Any]:
+    """Use all that a turn offers, and say what came of it."""
+
+    def error_of(call: Any) -> str:
+        try:
+            call()
+        except (dsh.DshActorsError, ValueError) as error:
+            return type(error).__name__
+        return "none"
+
+    outcome = turn.run(echo, 1, isolation=isolation).result()
+    child = turn.spawn(wait_or_echo, "wait", id="spawned", isolation="inline")
+    found: dict[str, Any] = {
+        "run": [outcome.kind, outcome.value],
+        "spawned": child.status,
+        "child": turn.child("spawned").id,
+        "missing": error_of(lambda: turn.child("nobody")),
+        "refused": error_of(lambda: child.send({"a": object()})),
+    }
+    asking = turn.run(asks_its_parent, None, id="asking")
+    found["cycle"] = asking.result().value
+    one_shot = turn.run(echo, 1, id="short")
+    one_shot.result()
+    found["gone"] = error_of(lambda: turn.child("short"))
+    return found
+
+
+def asks_its_parent(turn: dsh.Turn, message: Any) -> str:
+    parent = turn._actor.host.port  # the system of the parent is this process's, if it is inline
+    supervisor = getattr(parent, "_supervisor", None)
+    if supervisor is None:
+        return "AskCycle"
+    node = turn._actor.key.parent
+    try:
+        supervisor.agent(node).ask("hello")
+    except dsh.AskCycle as error:
+        return type(error).__name__
+    return "none"

@@ -361,7 +361,8 @@ class AgentActor(PooledActor):
 
     def is_quiet(self) -> bool:
         """Whether it runs nothing and has no accepted work. Called with the lock held."""
-        return self.running is None and not self.inbox.waking and self.state != STARTING
+        inbox = self.inbox  # what an interrupt has kept there is accepted work
+        return self.running is None and not (inbox.waking or inbox.held) and self.state != STARTING
 
     def release(self) -> bool:
         """Run its stop hook, if it has one, and end the actor. The agent must be idle.

@@ -77,6 +77,9 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
 
 def _exit(marker: str, reason: BaseException | None) -> None:
     """The link has ended: end everything that was started here, then this process."""
+    # Behaviours may still compute. With the usual interval this thread would wait 5 ms for them
+    # after each of the many system calls that follow: seconds in all, where there is no time.
+    sys.setswitchinterval(1e-6)
     status = 0
     if reason is not None:
         print(f"dsh-actors worker {os.getpid()}: {reason}", file=sys.stderr)  # noqa: T201

@@ -86,31 +86,3 @@ with dsh.ActorSystem(workers=1) as system:
     assert "__main__" in done.stdout
     assert done.stdout.count("\n") == 1
     assert done.stderr.count("the script runs") == 2  # once here, once to find the behaviour
-
-
-def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """A module that shadows one of the standard library, in the folder of the script."""
-    (tmp_path / "selectors.py").write_text(
-        "raise ImportError('this is not the selectors you want')"
-    )
-    (tmp_path / "msgpack").mkdir()
-    done = scripts.run(
-        tmp_path,
-        """
-import sys
-here = sys.path.pop(0)
-import dsh_actors as dsh
-from worker_behaviours import echo
-
-if __name__ == "__main__":
-    with dsh.ActorSystem(workers=1) as system:
-        system.create(echo)
-        sys.path.insert(0, here + "/bad")
-        agent = system.create(echo, isolation="pool").agent
-        try:
-            print(agent.ask("hello").result(20))
-        except dsh.DshActorsError as error:
-            print(type(error).__name__, error)
-""",
-    )
-    assert done.returncode == 0, done.stderr
