@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors.agents.actor import AgentActor
 from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.waiting import Awaited, current_turn
-from dsh_actors.errors import AgentGone, ForkedSystemError, UsageError
+from dsh_actors.errors import AgentGone, ForkedSystemError, SystemClosed, UsageError
+from dsh_actors.supervisor.bounds import Limits
 from dsh_actors.supervisor.core import Core, Settings, Spec
 from dsh_actors.supervisor.journal import Journal
 from dsh_actors.supervisor.ownership import AgentFactory, Owner, Ownership
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from dsh_actors.agents.initiator import InitiatorRegistry
     from dsh_actors.agents.scope import Scope
     from dsh_actors.config.spec import AgentSpec, TreeSpec
+    from dsh_actors.lifecycle.budget import Budget
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
+    from dsh_actors.lifecycle.policy import Policy
     from dsh_actors.lifecycle.supervision import RestartType
     from dsh_actors.sessions.store import SessionStore
     from dsh_actors.supervisor.listeners import LifeEvent
@@ -82,6 +85,7 @@ class ActorSystem:
             ended by force, in seconds.
         max_turns: how many plain turns run at once in one process.
         inbox_limit: how many messages may wait for one agent before more are refused.
+        max_depth: the greatest depth that an agent may have, where a root has 0.
         on_event: called with each event as a mapping with a ``type``, on a thread of the
             library; it must not block.
     """
@@ -95,6 +99,7 @@ class ActorSystem:
         stop_grace: float = 5.0,
         max_turns: int = 64,
         inbox_limit: int = 100_000,
+        max_depth: int = 128,
         on_event: Callable[[Mapping[str, Any]], None] | None = None,
         _runtime: Runtime | None = None,
     ) -> None:
@@ -105,7 +110,7 @@ class ActorSystem:
             )
         for what, value, least in (
             ("workers", workers, 1), ("stop_grace", stop_grace, 0), ("max_turns", max_turns, 1),
-            ("inbox_limit", inbox_limit, 1),
+            ("inbox_limit", inbox_limit, 1), ("max_depth", max_depth, 0),
         ):  # fmt: skip
             if value is not None and value < least:
                 raise UsageError(f"{what} must be at least {least}, not {value}")
@@ -114,6 +119,7 @@ class ActorSystem:
             stop_grace=stop_grace,
             max_turns=max_turns,
             inbox_limit=inbox_limit,
+            max_depth=max_depth,
         )
         runtime = _runtime or Runtime()
         self._core = Core(name, settings, on_event, runtime)
@@ -127,6 +133,7 @@ class ActorSystem:
         self._stop: Stop | None = None  # of all agents, once it is marked
         self._agents_ended = False
         self._closing = False
+        self._configuration: AgentFactory | None = None
 
     @property
     def id(self) -> str:
@@ -143,6 +150,8 @@ class ActorSystem:
         args: dict[str, Any] | None = None,
         isolation: str = "inline",
         restart: RestartType = "temporary",
+        policy: Policy | None = None,
+        budget: Budget | None = None,
         owner: Owner | None = None,
         factory: AgentFactory | None = None,
         setup: Callable[[Preparation], Any] | None = None,
@@ -163,11 +172,14 @@ class ActorSystem:
                 worker process of its own).
             restart: ``transient`` or ``permanent`` start it again when its process ends under
                 it; ``temporary`` does not.
+            policy: what it and those below it may do; None allows everything.
+            budget: how much it and those below it may use; None is unlimited.
             owner: in whose name it is made; it ends with that owner at the latest.
             factory: what makes it; it ends with that factory at the latest.
             setup: called with the :class:`Preparation` before anything is visible, on a thread
                 of its own. If it raises, nothing is created. It is abandoned when the creation
-                is aborted; a function that it returns then is called to undo what it did.
+                is aborted. A function that it returns is called if nothing comes of the
+                creation, to undo what it did.
             signal: aborts the creation; without effect once this has returned.
 
         Returns:
@@ -182,19 +194,15 @@ class ActorSystem:
         """
         self._check_fork()
         maker = self._supervisor.factory
-        spec = maker.spec(behaviour, isolation, restart, args)
+        limits = None
+        if policy is not None or budget is not None:
+            limits = Limits.asked(policy, budget)
+        spec = maker.spec(behaviour, isolation, restart, args, limits)
         parent, wanted = self._initiator()
         if owner is None and factory is None and setup is None and signal is None:
             return self._handle(maker.create(spec, id=id, parent=parent, still_wanted=wanted))
         ownerships: tuple[Ownership, ...] = tuple(each for each in (owner, factory) if each)
-        preparation = Preparation(self._core, self._supervisor, ownerships, signal, setup)
-        return self._handle(
-            preparation.publish(
-                lambda made: maker.create(
-                    spec, id=id, parent=parent, still_wanted=wanted, preparation=made
-                )
-            )
-        )
+        return self._handle(self._publish(spec, id, parent, wanted, ownerships, signal, setup))
 
     @property
     def initiators(self) -> InitiatorRegistry:
@@ -232,34 +240,68 @@ class ActorSystem:
                 ``agent/disposed``, ``session/disposed`` or ``cancel_requested`` (told, and a
                 failure is logged).
             listener: gets a :class:`LifeEvent`. It may dispose the agent, but not wait for it.
+                Disposed events come on a thread of their own, once the id is free; a listener
+                that takes longer than 5 seconds is left behind there. The others hold up who
+                creates or cancels, and should be quick.
 
         Returns:
             A function that takes the listener out again.
         """
         return self._supervisor.listeners.on(event, listener)
 
-    def start_tree(self, spec: TreeSpec) -> list[AgentHandle]:
+    @property
+    def configuration(self) -> AgentFactory:
+        """The factory of this system that owns what tree files declare. Nobody needs a handle."""
+        with self._lock:
+            if self._configuration is None:
+                self._configuration = self.factory("configuration")
+            return self._configuration
+
+    def start_tree(
+        self, spec: TreeSpec, *, factory: AgentFactory | None = None
+    ) -> list[AgentHandle]:
         """Create the agents that a tree file declares, with their children below them.
 
+        Parameters:
+            spec: the loaded file.
+            factory: what owns them; by default :attr:`configuration`.
+
         Returns:
-            The handles of the roots, in the order of the file.
+            The handles of the roots, in the order of the file. They may be dropped.
 
         Raises:
             BehaviourError, DuplicateId, SystemClosed, WorkerStartError: what had been created
-                stays until the system ends.
+                stays until its factory is disposed, or the system ends.
         """
         self._check_fork()
         supervisor = self._supervisor
+        owner = factory if factory is not None else self.configuration
         parent, wanted = self._initiator()
         handles = []
         for declared in spec.agents:
             made = self._spec(declared)
-            node = supervisor.factory.create(
-                made, id=declared.id, parent=parent, still_wanted=wanted
-            )
+            node = self._publish(made, declared.id, parent, wanted, (owner,), None, None)
             handles.append(self._handle(node))
             supervisor.start_children(node, made.children)
         return handles
+
+    def _publish(
+        self,
+        spec: Spec,
+        id: str | None,
+        parent: Node | None,
+        wanted: Callable[[], bool] | None,
+        ownerships: tuple[Ownership, ...],
+        signal: AbortSignal | None,
+        setup: Callable[[Preparation], Any] | None,
+    ) -> Node:
+        maker = self._supervisor.factory
+        preparation = Preparation(self._core, self._supervisor, ownerships, signal, setup)
+        return preparation.publish(
+            lambda made: maker.create(
+                spec, id=id, parent=parent, still_wanted=wanted, preparation=made
+            )
+        )
 
     def _spec(self, declared: AgentSpec) -> Spec:
         spec = self._supervisor.factory.spec(
@@ -398,6 +440,10 @@ class ActorSystem:
             self._shutdown = Awaited()
         self._supervisor.pool.refuse()
         stop = self._supervisor.teardown.stop_all(cause, grace)
+        with self._core.lock:
+            preparing = list(self._core.preparing)
+        for preparation in preparing:
+            preparation.abort(SystemClosed("the system is stopping; a creation was rolled back"))
         with self._lock:
             self._stop = stop
             ended = self._agents_ended
@@ -474,6 +520,11 @@ class ActorSystem:
             if self._closing:
                 return
             self._closing = True
+        # Not before the last listener was told, or left behind.
+        if not self._supervisor.listeners.after_those(self._close_soon):
+            self._close_soon()
+
+    def _close_soon(self) -> None:
         self._core.runtime.in_background(f"dsh-{self.id}-closer", self._close)
 
     def _close(self) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dsh_actors import codec, gates
 from dsh_actors.actors.pooled import PooledActor
-from dsh_actors.agents.behaviour import Resolved, resolve
+from dsh_actors.agents.behaviour import Behaviour, Remembered, Resolved, Settlement, resolve
 from dsh_actors.agents.inbox import Inbox
+from dsh_actors.agents.message import NOTICE
 from dsh_actors.agents.scope import Scope
 from dsh_actors.agents.turn import Turn, TurnError
 from dsh_actors.agents.waiting import current_turn
@@ -23,14 +24,16 @@ from dsh_actors.errors import (
     ScopeInactive,
     UsageError,
 )
+from dsh_actors.lifecycle.policy import UNBOUNDED
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dsh_actors.actors.future import Future
     from dsh_actors.agents.host import AgentHost
     from dsh_actors.agents.message import Message
+    from dsh_actors.agents.meter import Meter
     from dsh_actors.lifecycle.causes import Cause
 
 STARTING: Final = 0
@@ -64,6 +67,9 @@ class AgentActor(PooledActor):
     # Not reachable by pykka.ActorRegistry.stop_all, which would be a second way to end an agent.
     registered_with_pykka = False
 
+    policy = UNBOUNDED
+    """What it may do. An attribute of the class for the many that may do everything."""
+
     # What was registered for it, if anything was.
     scope: Scope | None = None
 
@@ -82,6 +88,10 @@ class AgentActor(PooledActor):
         self.in_line = False
         # Whether its supervisor wants to know what each turn begins with.
         self.reports = False
+        # Its own events of earlier lives, as type and encoded data, to be replayed at its set-up.
+        self.remembered: Sequence[tuple[str, bytes]] = ()
+        # Counts its turns, if it has a budget.
+        self.meter: Meter | None = None
         # How many cancels it has seen. A request that was made before one is refused after it.
         self.epoch = 0
         self.is_async = False
@@ -109,6 +119,12 @@ class AgentActor(PooledActor):
         host = self.host
         with host.lock:
             turn = self._claim()
+        if self.meter is not None:
+            if turn is None:
+                self.meter.ask()
+            elif turn._reason == "limit":
+                host.port.turn_refused(self, turn)
+                return
         if turn is None:
             if host.permits.wanted:
                 host.offer_permit()
@@ -144,11 +160,15 @@ class AgentActor(PooledActor):
         if self.state == READY:
             if not self.inbox.waking:
                 return None
+            if self.meter is not None and not self.meter.may_begin():
+                return self._refused()
             if not self.is_async and not self.host.permits.take():
                 if not self.in_line:
                     self.in_line = True
                     self.host.permits.wait(self._permitted)
                 return None
+            if self.meter is not None:
+                self.meter.begin()
             self.turns += 1
             turn = Turn(self, self.turns, self.inbox.claim())
             self.running = turn
@@ -159,6 +179,15 @@ class AgentActor(PooledActor):
                 self.host.permits.take_over_limit()
             return turn
         return None
+
+    def _refused(self) -> Turn | None:
+        """A turn that may not begin, with its batch; None if that is not known yet."""
+        assert self.meter is not None
+        if not self.meter.refuses():
+            return None
+        turn = self.running = Turn(self, self.turns + 1, self.inbox.claim())
+        turn._reason = "limit"
+        return turn
 
     def _permitted(self) -> bool:
         """Look again; False if this agent has ended, so that the next in line should."""
@@ -198,7 +227,11 @@ class AgentActor(PooledActor):
             turn._message = message
             if signal.cause is not None:
                 turn.check()
-            result = call(turn, decode(message.body))
+            value = decode(message.body)
+            if message.kind >= NOTICE:
+                value, call = Settlement(**value), self._on_notice
+            result = call(turn, value)
+            call = self.call
             turn._results.append(NOTHING if result is None else self._encoded(result))
             if inbox.steering:
                 self._take_steering(turn)
@@ -216,9 +249,17 @@ class AgentActor(PooledActor):
         for message in turn._batch:
             turn._message = message
             turn.check()
-            turn._results.append(self._encoded(await self.call(turn, codec.decode(message.body))))
+            value, call = codec.decode(message.body), self.call
+            if message.kind >= NOTICE:
+                value, call = Settlement(**value), self._on_notice
+            turn._results.append(self._encoded(await call(turn, value)))
             if self.inbox.steering:
                 self._take_steering(turn)
+
+    @property
+    def _on_notice(self) -> Callable[..., Any]:
+        on_settled: Callable[..., Any] | None = getattr(self.instance, "on_settled", None)
+        return on_settled if on_settled is not None else self.call
 
     def _take_steering(self, turn: Turn) -> None:
         with self.host.lock:
@@ -250,6 +291,9 @@ class AgentActor(PooledActor):
         else:
             self.instance = found.target(**(self.args or {}))
             self.call = self.instance.on_message
+            for type, body in self.remembered:
+                self.instance.replay(Remembered(type, codec.decode(body)))
+            self.remembered = ()
             if not found.is_async:
                 self.instance.on_start(turn)
         self.is_async = found.is_async
@@ -293,6 +337,8 @@ class AgentActor(PooledActor):
             return None
         host = self.host
         port = host.port
+        if self.meter is not None and turn.signal.cause == "budget":
+            turn._reason, turn._cause = "limit", "budget"  # whatever the behaviour made of it
         port.turn_ending(self, turn)
         if self.scope is not None:
             self.scope.emit("turn/end", turn.number, turn._reason)
@@ -305,6 +351,7 @@ class AgentActor(PooledActor):
             if (
                 go_on and inbox.waking and self.state == READY and not permits.contended
                 and gates.plan is None  # which wants each claim to come by a visit
+                and self.meter is None  # which has to be asked
             ):  # fmt: skip
                 # Nobody stands in line: the permit goes on to the next turn.
                 self.turns += 1
@@ -427,6 +474,19 @@ class AgentActor(PooledActor):
     # -- what the supervisor knows of it, as of a remote one ------------------------------------
 
     lost = False
+    kept: list[Message] = []  # noqa: RUF012 - replaced, never changed, by an agent that needs it
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a next life can take up where this one ends."""
+        return self.instance is None or type(self.instance).replay is not Behaviour.replay
+
+    @property
+    def takes_notices(self) -> bool:
+        """Whether it wants to hear of its children's settlements."""
+        if self.instance is None:
+            return bool(getattr(self.call, "__dsh_settlements__", False))
+        return getattr(type(self.instance), "on_settled", None) is not Behaviour.on_settled
 
     @property
     def pid(self) -> int:

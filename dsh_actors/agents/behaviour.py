@@ -12,7 +12,7 @@ import os
 import sys
 import zlib
 from _thread import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from dsh_actors.errors import BehaviourError, DshActorsError
 
@@ -41,14 +41,55 @@ find_main: Callable[[], ModuleType] = _own_main
 not the script that was run."""
 
 
-def behaviour(function: F) -> F:
+class Settlement(NamedTuple):
+    """The notice that a continuable child has settled or ended.
+
+    Attributes:
+        child: its id.
+        outcome: ``completed``, ``aborted``, ``failed`` or ``lost``.
+        detail: more about it, if there is more.
+        last: what its last turn returned.
+    """
+
+    child: str
+    outcome: str
+    detail: str | None
+    last: Any
+
+
+class Remembered(NamedTuple):
+    """An event of an agent's own, as it is replayed: what ``turn.remember`` was given."""
+
+    type: str
+    data: Any
+
+
+@overload
+def behaviour(function: F) -> F: ...
+
+
+@overload
+def behaviour(*, settlements: bool) -> Callable[[F], F]: ...
+
+
+def behaviour(function: F | None = None, *, settlements: bool = False) -> Any:
     """Mark a function as a behaviour: one message in, one result out.
 
     The mark is for readers and for ``dsh-actors check``; any function with the two parameters
     ``(turn, message)`` is accepted. The function is returned as it is.
+
+    Parameters:
+        function: the function.
+        settlements: whether it is also called with a :class:`Settlement` for each of its
+            continuable children that settles; by default those are only recorded.
     """
-    function.__dsh_behaviour__ = True  # type: ignore[attr-defined]
-    return function
+
+    def mark(function: F) -> F:
+        function.__dsh_behaviour__ = True  # type: ignore[attr-defined]
+        function.__dsh_settlements__ = settlements  # type: ignore[attr-defined]
+        return function
+
+    return mark if function is None else mark(function)
 
 
 class Behaviour:
@@ -65,11 +106,18 @@ class Behaviour:
         """Handle one message; what it returns is the reply to an ``ask``."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define on_message")
 
+    def on_settled(self, turn: Turn, settlement: Settlement) -> Any:
+        """Take the notice that a continuable child has settled or ended. Optional."""
+
     def on_stop(self, turn: Turn) -> Any:
         """Run once when the agent is disposed, after its last turn has ended."""
 
-    def replay(self, event: Any) -> None:
-        """Take one remembered event when the agent continues from its log."""
+    def replay(self, event: Remembered) -> None:
+        """Take one remembered event when the agent goes on in a next life, before ``on_start``.
+
+        A class that defines this can be settled and started again; one that does not is kept
+        alive, since its state could not be brought back.
+        """
 
 
 class Resolved(NamedTuple):
@@ -135,7 +183,7 @@ def _checked(target: Any, name: str) -> Resolved:
             )
         kinds = {
             _is_async(getattr(target, hook))
-            for hook in ("on_start", "on_message", "on_stop")
+            for hook in ("on_start", "on_message", "on_settled", "on_stop")
             if getattr(target, hook) is not getattr(Behaviour, hook)
         }
         if len(kinds) > 1:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.job import Job
     from dsh_actors.agents.turn import Request, Turn, TurnError
+    from dsh_actors.lifecycle.budget import Budget
 
 
 class HostPort(Protocol):
@@ -37,6 +38,15 @@ class HostPort(Protocol):
 
     def turn_ended(self, agent: AgentActor, turn: Turn, more: bool) -> None:
         """The replies are due. ``more``: the next turn follows on this thread, at once."""
+
+    def turn_refused(self, agent: AgentActor, turn: Turn) -> None:
+        """A turn has claimed its batch and may not run: end it. Only for agents with a meter."""
+
+    def spend(self, turn: Turn, tokens: int, cost: float) -> None:
+        """Count what the turn has used, and set its signal if that was too much."""
+
+    def left(self, turn: Turn) -> Budget:
+        """What the agent may still use."""
 
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """The behaviour was found and its start hook has run, or not."""

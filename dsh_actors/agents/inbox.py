@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from dsh_actors.agents.message import FOLLOW_UP, INJECT, Message
+from dsh_actors.agents.message import FOLLOW_UP, INJECT, NOTICE, Message
 
 
 class Inbox:
@@ -28,7 +28,7 @@ class Inbox:
     def put(self, message: Message) -> None:
         """Add a message at the end of its list."""
         self.count += 1
-        kind = message.kind
+        kind = message.kind & ~NOTICE
         if kind == FOLLOW_UP:
             if self.queued is None:
                 self.queued = deque()

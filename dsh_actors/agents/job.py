@@ -46,7 +46,8 @@ class Outcome(NamedTuple):
             raise AgentFailed(self.error_type or "Exception", self.error or "", self.traceback)
         if self.kind == "lost":
             raise AgentLost(self.error or "the worker process ended")
-        raise TurnAborted("parent", self.error or "")
+        cause = "budget" if self.error_type == "BudgetExceeded" else "parent"
+        raise TurnAborted(cause, self.error or "")
 
 
 class Job:

@@ -14,8 +14,16 @@ STEER: Final = 1
 INJECT: Final = 2
 """The next step or turn, without waking the agent."""
 
+NOTICE: Final = 8
+"""Added to the kind of a settlement notice, which is no message of a sender's."""
+
 Kind: TypeAlias = Literal[0, 1, 2]
 KIND_NAMES: Final = ("follow-up", "steer", "inject")
+
+
+def kind_name(kind: int) -> str:
+    """A kind in words, as it stands in a session."""
+    return KIND_NAMES[kind & ~NOTICE] + (" notice" if kind & NOTICE else "")
 
 
 class ReplyTo(Protocol):
@@ -56,3 +64,10 @@ class Message:
         self.committed = committed
         # The ids of the agents that wait for this answer, the nearest last.
         self.chain = chain
+
+    def refuse(self, error: BaseException) -> None:
+        """Tell whoever waits for its answer, or for its acceptance, that there will be none."""
+        if self.reply is not None:
+            self.reply.fail(error)
+        if self.committed is not None:
+            self.committed.try_set_error(error)

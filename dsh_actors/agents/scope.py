@@ -150,9 +150,9 @@ class Scope:
     def listen(self, event: str, listener: Callable[..., Any]) -> Registration:
         """Call a function with each event of this name that this agent has.
 
-        The runtime emits ``turn/start`` (the turn's number), ``turn/end`` (the number and the
-        reason) and ``cancel_requested`` (the cause), if anything was registered before; a
-        behaviour and its tools may :meth:`emit` others.
+        The runtime emits ``turn/start`` (with the turn's number) and ``turn/end`` (the number
+        and the reason) of turns that begin or end after the scope was made; a behaviour and
+        its tools may :meth:`emit` others.
 
         Returns:
             What takes the listener out again.
@@ -232,7 +232,9 @@ class Scope:
                 continue
             try:
                 entry.value(*args)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 from dsh_actors.observe.logging import get_logger
 
                 get_logger("dsh_actors.agent").exception(

@@ -8,6 +8,7 @@ from dsh_actors import codec
 from dsh_actors.agents.signal import Signal
 from dsh_actors.agents.waiting import park
 from dsh_actors.errors import Cancelled, UsageError
+from dsh_actors.lifecycle.budget import UNLIMITED, Budget, check_amount
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.message import Message
     from dsh_actors.agents.scope import Scope
     from dsh_actors.lifecycle.causes import Cause, TurnReason
+    from dsh_actors.lifecycle.policy import Policy
     from dsh_actors.lifecycle.supervision import RestartType
 
 
@@ -38,6 +40,8 @@ class Request(NamedTuple):
     isolation: str | None
     restart: RestartType
     args: dict[str, Any] | None
+    policy: Policy | None = None
+    budget: Budget | None = None
 
 
 class _Done:
@@ -130,6 +134,8 @@ class Turn:
         isolation: str | None = None,
         restart: RestartType = "temporary",
         args: dict[str, Any] | None = None,
+        policy: Policy | None = None,
+        budget: Budget | None = None,
     ) -> Job:
         """Start a one-shot child: one message in, one outcome out, then it is gone.
 
@@ -143,6 +149,9 @@ class Turn:
             restart: what to do when its process ends under it; ``transient`` starts it again
                 with the same message, up to three times.
             args: for the behaviour, as ``turn.args`` or the arguments of its class.
+            policy: what it may do; it gets what this agent's policy allows of it, and no more.
+            budget: what it and those below it may use, carved out of this agent's; what is not
+                used comes back when it ends. What it has no budget for it shares.
 
         Returns:
             A :class:`Job`, at once. Whatever becomes of the child is its outcome.
@@ -151,9 +160,11 @@ class Turn:
             Cancelled: this turn is cancelled.
             MessageError: the message cannot be carried.
             BehaviourError: the behaviour cannot run in that isolation.
+            PolicyError, DepthExceeded, BudgetExceeded: it was refused, and nothing was carved. In
+                a worker only the first is raised here; the others are the job's outcome.
         """
         self._check_running()
-        request = Request(behaviour, id, isolation, restart, args)
+        request = Request(behaviour, id, isolation, restart, args, policy, budget)
         return self._actor.host.port.run(self, request, codec.encode(message))
 
     def spawn(
@@ -165,6 +176,8 @@ class Turn:
         isolation: str | None = None,
         restart: RestartType = "temporary",
         args: dict[str, Any] | None = None,
+        policy: Policy | None = None,
+        budget: Budget | None = None,
     ) -> Agent:
         """Start a continuable child and give it its first message.
 
@@ -172,7 +185,7 @@ class Turn:
         Parameters and errors are those of :meth:`run`.
         """
         self._check_running()
-        request = Request(behaviour, id, isolation, restart, args)
+        request = Request(behaviour, id, isolation, restart, args, policy, budget)
         return self._actor.host.port.spawn(self, request, codec.encode(message))
 
     @property
@@ -192,6 +205,37 @@ class Turn:
         """
         self.check()
         return self._actor.host.port.child(self, id)
+
+    @property
+    def policy(self) -> Policy:
+        """What this agent and those below it may do: fixed when it was started."""
+        return self._actor.policy
+
+    @property
+    def budget(self) -> Budget:
+        """What this agent and those below it may still use; None in it is unlimited."""
+        return self._actor.host.port.left(self) if self._actor.meter is not None else UNLIMITED
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        """Report what this turn has used. It counts even if there was not enough.
+
+        If the budget is overdrawn by it, this turn is cancelled with the cause ``budget`` and
+        ends with the reason ``limit``, whatever the behaviour does; what it returns is kept. In a
+        worker the cancel comes a moment later.
+
+        Parameters:
+            tokens: how many tokens.
+            cost: how much money, in the unit of the budget.
+
+        Raises:
+            Cancelled: this turn is cancelled.
+            UsageError: an amount that is negative, or no number.
+        """
+        check_amount("tokens", tokens, whole=True)
+        check_amount("cost", cost, whole=False)
+        if self._actor.meter is not None:
+            self._actor.host.port.spend(self, tokens, cost)
+        self.check()
 
     def progress(
         self, done: int | None = None, total: int | None = None, note: str | None = None

@@ -25,13 +25,13 @@ class Awaited(Future[T]):
 
     def _settle(self, timeout: float | None) -> bool:
         turn = current_turn.get()
-        if turn is None or not _runs_here(turn):
+        if turn is None or not runs_here(turn):
             return super()._settle(timeout)
         _wait(turn, self, timeout)
         return self.done()
 
 
-def _runs_here(turn: Turn) -> bool:
+def runs_here(turn: Turn) -> bool:
     """Whether this is the thread of the turn, and not one that it has started."""
     here = get_ident()
     return here == (turn._actor.host.loop.ident if turn._is_async else turn._thread)
@@ -50,7 +50,7 @@ def wait_in_turn(future: Future[T], timeout: float | None) -> T:
         UsageError: called in an async turn, where it would block every other one.
     """
     turn = current_turn.get()
-    if turn is None or not _runs_here(turn):
+    if turn is None or not runs_here(turn):
         return future.result(timeout)
     if not turn._is_async:
         turn.check()

@@ -316,6 +316,24 @@ class Account:
             source._spent[resource] = source._spent.get(resource, 0) + self._spent.get(resource, 0)
         return True
 
+    def resume(self) -> Account:
+        """The account of a next life of the ended agent: what is unused, as far as it is there.
+
+        Time went on meanwhile: the deadline stays.
+        """
+        left = {
+            name: max(0, limit - self._spent.get(name, 0)) for name, limit in self._limits.items()
+        }
+        life = Account(UNLIMITED, owner=self.owner)
+        life._above, life.deadline, life.deepest = self._above, self.deadline, self.deepest
+        for resource, units in left.items():
+            source = life._source(resource)
+            if source is not None:
+                units = min(units, max(0, source._left(resource)))
+                source._set_aside[resource] = source._set_aside.get(resource, 0) + units
+            life._limits[resource] = units
+        return life
+
     # -- errors --------------------------------------------------------------------------------
 
     def _refused(self, resource: str, left: int, asked: int) -> BudgetExceeded:

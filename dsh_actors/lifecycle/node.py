@@ -26,8 +26,10 @@ class Node:
 
     __slots__ = (
         "agent",
+        "bounds",
         "children",
         "closing",
+        "continuable",
         "creating",
         "depth",
         "detail",
@@ -52,6 +54,8 @@ class Node:
         self.one_shot = one_shot
         # The turn of the parent that started this one-shot, 0 for a continuable one.
         self.turn = 0
+        # What outlives this activation, for a child that can go on after it has settled. Opaque.
+        self.continuable: Any = None
         # Minted at enter; 0 means never visible.
         self.generation = 0
         # The owned set, in order of entry. None while there was never a child. A child is in it
@@ -70,6 +74,8 @@ class Node:
         self.disposal: Disposal | None = None
         # The shell: what hosts the agent. Opaque here.
         self.agent: Any = None
+        # What it may do and use, as its shell keeps it; None where nothing limits it.
+        self.bounds: Any = None
         # How it ended so far; what is None at the end counts as completed.
         self.outcome: Outcome | None = None
         self.detail: str | None = None

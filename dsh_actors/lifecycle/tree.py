@@ -79,17 +79,27 @@ class Tree:
                 f"agent {parent.id!r} is stopping; its child {id!r} was not started"
             )
         if self.sealed and parent is not None:
-            self._check_lineage(id, parent)
-
-    def _check_lineage(self, id: str, parent: Node) -> None:
-        node: Node | None = parent
-        while node is not None:
-            if node.sealed:
+            sealed = self._sealed_above(parent)
+            if sealed is not None:
                 raise AdmissionRefused(
-                    f"agent {node.id!r} was cleared of its descendants and gets no new ones; "
+                    f"agent {sealed.id!r} was cleared of its descendants and gets no new ones; "
                     f"{id!r} was not started below it"
                 )
+
+    def _sealed_above(self, parent: Node) -> Node | None:
+        node: Node | None = parent
+        while node is not None and not node.sealed:
             node = node.parent
+        return node
+
+    def admits(self, parent: Node) -> bool:
+        """Whether an agent could enter below this one now."""
+        return (
+            self.accepting
+            and parent.closing is None
+            and self.nodes.get(parent.id) is parent
+            and (not self.sealed or self._sealed_above(parent) is None)
+        )
 
     def close_admission(self) -> None:
         """Refuse every new agent from now on."""

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dsh_actors.agents.containment import passes
 from dsh_actors.lifecycle.tree import Tree
 from dsh_actors.observe.logging import get_logger
 from dsh_actors.supervisor.forks import watch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.message import Message
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.lifecycle.supervision import Intensity, RestartType
+    from dsh_actors.supervisor.bounds import Limits
     from dsh_actors.supervisor.drain import Drains
     from dsh_actors.supervisor.journal import Journal
     from dsh_actors.supervisor.ownership import Ownership
@@ -38,6 +40,7 @@ class Settings:
     stop_grace: float = 5.0
     max_turns: int = 8
     inbox_limit: int = 100_000
+    max_depth: int = 128
     flush_deadline: float = 5.0
     ready_deadline: float = 60.0
     restarts: int = 3
@@ -47,7 +50,7 @@ class Settings:
 class Spec:
     """How an agent was asked for: enough to start it again."""
 
-    __slots__ = ("args", "behaviour", "children", "intensity", "isolation", "restart")
+    __slots__ = ("args", "behaviour", "children", "intensity", "isolation", "limits", "restart")
 
     def __init__(
         self, behaviour: Any, isolation: str, restart: RestartType, args: dict[str, Any] | None
@@ -56,6 +59,8 @@ class Spec:
         self.isolation = isolation
         self.restart = restart
         self.args = args
+        # The policy, budget and depth that were asked for; None if none was.
+        self.limits: Limits | None = None
         # The children that the tree file declares below it: id and spec.
         self.children: tuple[tuple[str, Spec], ...] = ()
         # Counts its restarts; made with the first one, and handed on from life to life.
@@ -116,6 +121,8 @@ class Core:
         self.preparing: dict[Preparation, None] = {}
         # Agents that are being announced, with what they accept meanwhile.
         self.publishing: dict[int, list[Message]] = {}
+        # By the ident of its thread: whom each announcement that is under way is about.
+        self.announcing: dict[int, list[Node]] = {}
         # What owns an agent beside its parent.
         self.owned: dict[int, tuple[Ownership, ...]] = {}
         self.idle_waiters: dict[int, list[Future[None]]] = {}
@@ -142,7 +149,9 @@ class Core:
             return
         try:
             observer({"type": type, **what})
-        except Exception:
+        except BaseException as error:
+            if passes(error):
+                raise
             self.log.exception("the observer of the system failed", event_type=type)
 
     def forget_locked(self, node: Node) -> None:

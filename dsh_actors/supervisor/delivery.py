@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
@@ -11,6 +12,7 @@ from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import (
     AgentGone,
     AskCycle,
+    BudgetExceeded,
     ForkedSystemError,
     InboxFull,
     StoreError,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
+    from dsh_actors.supervisor.settlement import Settlement
 
 COMMIT_DEADLINE = 30.0
 """Seconds that a send waits for the commit of its message before it says that it is unknown."""
@@ -47,8 +50,13 @@ class Delivery:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._limit = core.settings.inbox_limit
+        self.settlement: Settlement | None = None
+        self.revive: Callable[[Node], None]
+        """Starts the next life of a settled child, soon."""
         self.not_stored: Callable[[Node, StoreError], None]
         """Told of an agent whose message could not be stored, so that it never comes."""
+        self.why_over_budget: Callable[[Node], BudgetExceeded]
+        """Says what an agent has nothing left of."""
 
     def send(self, node: Node, kind: Kind, body: bytes) -> int:
         """Deliver; returns the message's id once it is accepted, and committed, with a store."""
@@ -57,9 +65,15 @@ class Delivery:
         committed: Future[None] = Future()
         id = self.deliver(node, kind, body, None, committed=committed)
         turn = current_turn.get()
-        if turn is None or not turn._is_async:  # an async turn may not block its loop
-            committed.result(COMMIT_DEADLINE)
+        if turn is not None and turn._is_async:  # it may not block its loop
+            return id
+        if self._core.announcing and self._announced_here(node):  # committed with its publication
+            return id
+        committed.result(COMMIT_DEADLINE)
         return id
+
+    def _announced_here(self, node: Node) -> bool:
+        return node in self._core.announcing.get(get_ident(), ())
 
     def ask(self, node: Node, kind: Kind, body: bytes) -> Future[Any]:
         """Deliver with a reply."""
@@ -106,15 +120,17 @@ class Delivery:
                 node = node.latest
             agent = node.agent
             if node.closing is not None or agent.lost:
-                if not node.restarting:
+                if not node.restarting and not self._revives_locked(node):
                     raise self._gone(node)
                 # It is about to be started again: its next life takes this over, in order.
                 message = Message(core.next_message(), kind, body, reply, chain, committed)
-                agent.kept.append(message)
+                agent.kept = [*agent.kept, message]
                 return message.id
             size = agent.size
             if core.uncommitted:
                 size += len(core.uncommitted.get(node.generation, ()))
+            if core.publishing:
+                size += len(core.publishing.get(node.generation, ()))
             if size >= self._limit:
                 raise InboxFull(
                     f"the inbox of agent {node.id!r} is full ({size} messages); nothing was "
@@ -153,6 +169,16 @@ class Delivery:
                 del core.uncommitted[node.generation]
             raise
 
+    def _revives_locked(self, node: Node) -> bool:
+        """Whether this message makes a settling or settled child go on in a next life."""
+        settlement = self.settlement
+        if node.continuable is None or settlement is None or not settlement.revives_locked(node):
+            return False
+        node.restarting = True
+        if node.disposal is not None and node.disposal.done:
+            self.revive(node)
+        return True
+
     def _gone(self, node: Node) -> Exception:
         core = self._core
         if core.pid != core.runtime.pid:
@@ -160,6 +186,9 @@ class Delivery:
                 "this actor system belongs to the process that forked this one; make a new "
                 "ActorSystem in the child"
             )
+        tombstone = self.settlement.gone(node) if self.settlement is not None else None
+        if tombstone is not None:
+            return tombstone
         if node.disposal is not None and node.disposal.done:
             return AgentGone(
                 f"agent {node.id!r} has ended ({node.outcome or 'completed'}); the message was "
@@ -197,6 +226,9 @@ class Delivery:
         messages = list(messages)
         if journal is not None and messages:
             journal.discarded(node, cause, [message.id for message in messages])
+        if cause == "budget":
+            self.refused(node, messages)
+            return
         for message in messages:
             if message.reply is not None:
                 message.reply.fail(
@@ -204,3 +236,9 @@ class Delivery:
                         cause, f"agent {node.id!r} was cancelled before its turn (cause: {cause})"
                     )
                 )
+
+    def refused(self, node: Node, messages: Iterable[Message]) -> None:
+        """Nothing is left for the turns of these messages: told to who asked."""
+        for message in messages:
+            if message.reply is not None:
+                message.reply.fail(self.why_over_budget(node))

@@ -13,7 +13,9 @@ from dsh_actors.agents.actor import STARTING
 from dsh_actors.agents.behaviour import reference, resolve
 from dsh_actors.agents.message import FOLLOW_UP
 from dsh_actors.errors import AgentGone, Cancelled, DshActorsError, StoreError, UsageError
+from dsh_actors.supervisor.bounds import Boundaries, Limits
 from dsh_actors.supervisor.core import OneShot, Spec
+from dsh_actors.supervisor.settlement import Continuable
 from dsh_actors.workers.remote import RemoteAgent
 
 if TYPE_CHECKING:
@@ -40,12 +42,15 @@ class Factory:
         self._host = host
         self._pool = pool
         self._delivery = delivery
-        self.prepare: Callable[[], Preparation] | None = None
-        """Makes the preparation of an agent that is to be announced."""
+        self.prepare: Callable[[bool], Preparation] | None = None
+        """Makes the preparation of an agent that is to be announced; True for a root."""
         self.listeners_wanted: Callable[[], bool] = bool
         """Whether anybody listens to creations."""
         self.discard: Callable[[Node], None]
         """Takes an agent back that got no first message."""
+        self.boundaries: Boundaries
+        """Limits what agents may do and use."""
+        self._max_depth = core.settings.max_depth
 
     def create(
         self,
@@ -58,6 +63,7 @@ class Factory:
         still_wanted: Callable[[], bool] | None = None,
         follows: Node | None = None,
         preparation: Preparation | None = None,
+        continuable: Continuable | None = None,
     ) -> Node:
         """Make one agent, live and addressable when this returns.
 
@@ -70,10 +76,12 @@ class Factory:
             still_wanted: asked in the section that registers the agent; False refuses it.
             follows: the earlier life of this agent, whose accepted messages it takes over.
             preparation: what may abort it, and announces it; made if anybody listens.
+            continuable: what its lives share, for a child that may settle and go on.
 
         Raises:
             BehaviourError: the behaviour cannot be found, or not run in that isolation.
             DuplicateId, AdmissionRefused, SystemClosed: it was refused, and nothing is left.
+            DepthExceeded, PolicyError, BudgetExceeded: it may not start; nothing was carved.
             WorkerStartError: its process cannot be started.
             Cancelled: it is not wanted any more.
         """
@@ -81,12 +89,15 @@ class Factory:
             raise UsageError(f"the id of an agent is a text, not {id!r}")
         core = self._core
         if preparation is None and self.prepare is not None and self.listeners_wanted():
-            return self.prepare().publish(
+            return self.prepare(parent is None).publish(
                 lambda made: self.create(
                     spec, id=id, parent=parent, one_shot=one_shot, turn=turn,
                     still_wanted=still_wanted, follows=follows, preparation=made,
+                    continuable=continuable,
                 )
             )  # fmt: skip
+        if follows is not None:
+            continuable = follows.continuable
         node: Node | None = None
         if spec.isolation == "inline":
             target = resolve(spec.behaviour)
@@ -96,12 +107,20 @@ class Factory:
             with core.lock:
                 if preparation is not None:
                     preparation.assert_live()
-                node = self._enter_locked(id, parent, spec, one_shot, turn, still_wanted)
+                node = self._enter_locked(
+                    id, parent, spec, one_shot, turn, still_wanted, continuable, follows,
+                    preparation is not None,
+                )  # fmt: skip
                 agent = node.agent = self._host.start(id, node, target, spec.args)
+                if node.bounds is not None:
+                    agent.policy = node.bounds.policy
+                    agent.meter = node.bounds if node.bounds.account is not None else None
+                if continuable is not None:
+                    agent.turns, agent.remembered = continuable.turns, continuable.remembered
                 agent.reports = core.journal is not None or core.observer is not None
-                self._register_locked(node, spec, one_shot, follows)
                 if preparation is not None:
                     preparation.entered_locked(node)
+                self._register_locked(node, spec, one_shot, follows)
             if agent.state == STARTING:
                 agent.ring()
             name = target.name
@@ -111,6 +130,8 @@ class Factory:
                 resolve(spec.behaviour)  # what is wrong with it is better said here
             args = codec.encode(spec.args) if spec.args else None
             id = id or core.next_name(name)
+            if follows is None:
+                self.boundaries.check(parent, spec)  # before a process starts for it
             while node is None:
                 worker = self._pool.place(spec.isolation == "own")
                 if gates.plan is not None:
@@ -121,13 +142,23 @@ class Factory:
                             continue  # it died in between, and takes no agents any more
                         if preparation is not None:
                             preparation.assert_live()
-                        node = self._enter_locked(id, parent, spec, one_shot, turn, still_wanted)
+                        node = self._enter_locked(
+                            id, parent, spec, one_shot, turn, still_wanted, continuable, follows,
+                            preparation is not None,
+                        )  # fmt: skip
                         remote = node.agent = RemoteAgent(worker, node)
-                        remote.start(id, name, args, reports=core.reports(spec))
+                        life = None
+                        if continuable is not None and continuable.turns:
+                            life = [continuable.turns, continuable.remembered]
+                        bounds = node.bounds
+                        remote.start(
+                            id, name, args, reports=core.reports(spec) or bounds is not None,
+                            life=life, limits=None if bounds is None else bounds.to_plain(),
+                        )  # fmt: skip
                         core.specs[node.generation] = spec
-                        self._register_locked(node, spec, one_shot, follows)
                         if preparation is not None:
                             preparation.entered_locked(node)
+                        self._register_locked(node, spec, one_shot, follows)
                 finally:
                     if worker.own and node is None:
                         self._pool.end(worker, "not needed", force=False)
@@ -154,20 +185,30 @@ class Factory:
         one_shot: OneShot | None,
         turn: int,
         still_wanted: Callable[[], bool] | None,
+        continuable: Continuable | None,
+        follows: Node | None,
+        pending: bool,
     ) -> Node:
         if still_wanted is not None and not still_wanted():
             raise Cancelled("parent")
         tree = self._core.tree
         node = tree.prepare(id, parent, one_shot=one_shot is not None)
-        tree.enter(node)
-        node.turn = turn
-        if self._core.journal is not None:
-            try:
-                self._core.journal.open_locked(node, spec)
-            except BaseException:  # nobody has seen it yet
-                tree.remove(node)
+        if spec.limits is not None or (
+            parent is not None and (parent.bounds is not None or node.depth > self._max_depth)
+        ):
+            self.boundaries.open_locked(node, spec, follows)
+        try:
+            tree.enter(node)
+            node.turn = turn
+            node.continuable = continuable
+            if self._core.journal is not None:
+                self._core.journal.open_locked(node, spec, announced=not pending)
+        except BaseException:  # nobody has seen it yet
+            if tree.remove(node):
                 tree.release(node)
-                raise
+            if node.bounds is not None:
+                self.boundaries.undo_locked(node, spec, follows)
+            raise
         return node
 
     def _register_locked(
@@ -181,12 +222,21 @@ class Factory:
         if follows is not None:
             # In one section: what was kept is taken over, and whatever comes now comes here.
             follows.successor = node
+            owned = core.owned.pop(follows.generation, ())
+            for ownership in owned:
+                ownership.succeeded_locked(follows, node)
+            if owned:
+                core.owned[node.generation] = owned
             kept = follows.agent.kept
             follows.agent.kept = [
                 message for message in kept if not self._accepted_locked(node, message)
             ]
 
     def _accepted_locked(self, node: Node, message: Message) -> bool:
+        held = self._core.publishing.get(node.generation)
+        if held is not None:
+            held.append(message)
+            return True
         try:
             self._delivery.accept_locked(node, message)
         except StoreError:
@@ -199,6 +249,7 @@ class Factory:
         isolation: str | None,
         restart: str,
         args: dict[str, Any] | None,
+        limits: Limits | None = None,
     ) -> Spec:
         """Check what was asked for.
 
@@ -210,7 +261,17 @@ class Factory:
             raise UsageError(f"isolation must be one of {', '.join(ISOLATIONS)}, not {isolation!r}")
         if restart not in RESTARTS:
             raise UsageError(f"restart must be one of {', '.join(RESTARTS)}, not {restart!r}")
-        return Spec(behaviour, isolation, restart, args)  # type: ignore[arg-type]
+        spec = Spec(behaviour, isolation, restart, args)  # type: ignore[arg-type]
+        spec.limits = limits
+        return spec
+
+    def _spec_of(self, request: Request) -> Spec:
+        limits = None
+        if request.policy is not None or request.budget is not None:
+            limits = Limits.asked(request.policy, request.budget)
+        return self.spec(
+            request.behaviour, request.isolation, request.restart, request.args, limits
+        )
 
     def run(
         self,
@@ -223,7 +284,7 @@ class Factory:
         still_wanted: Callable[[], bool],
     ) -> Node:
         """Start a one-shot child of a turn and give it its message."""
-        spec = self.spec(request.behaviour, request.isolation, request.restart, request.args)
+        spec = self._spec_of(request)
         one_shot = OneShot(sink, body, chain)
         node = self.create(
             spec, id=request.id, parent=parent, one_shot=one_shot, turn=turn,
@@ -246,8 +307,14 @@ class Factory:
         self, parent: Node, request: Request, body: bytes, still_wanted: Callable[[], bool]
     ) -> Node:
         """Start a continuable child and give it its first message."""
-        spec = self.spec(request.behaviour, request.isolation, request.restart, request.args)
-        node = self.create(spec, id=request.id, parent=parent, still_wanted=still_wanted)
+        spec = self._spec_of(request)
+        node = self.create(
+            spec,
+            id=request.id,
+            parent=parent,
+            still_wanted=still_wanted,
+            continuable=Continuable(spec),
+        )
         try:
             self._delivery.deliver(node, FOLLOW_UP, body, None)
         except DshActorsError:

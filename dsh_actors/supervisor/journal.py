@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
-from dsh_actors.agents.message import KIND_NAMES
+from dsh_actors.agents.message import kind_name
 from dsh_actors.errors import StoreError
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from dsh_actors.agents.message import Message
     from dsh_actors.lifecycle.node import Node
+    from dsh_actors.sessions.events import SessionHeader
     from dsh_actors.sessions.store import SessionStore
     from dsh_actors.supervisor.core import Core, Spec
 
@@ -28,39 +30,79 @@ class Journal:
     def __init__(self, core: Core, store: SessionStore) -> None:
         self._core = core
         self.store = store
+        # By generation: the sessions of agents that are not published, and had no event.
+        self._pending: dict[int, SessionHeader] = {}
+        self._opening = allocate_lock()
 
-    def open_locked(self, node: Node, spec: Spec) -> None:
-        """Begin the session of a new agent."""
+    def open_locked(self, node: Node, spec: Spec, *, announced: bool = True) -> None:
+        """Begin the session of a new agent.
+
+        Parameters:
+            node: the agent.
+            spec: what it is to be.
+            announced: whether the agent is published with this; if it is not, its session is
+                stored with its publication or its first event, so that a refused one leaves
+                nothing.
+        """
         from dsh_actors.agents.behaviour import resolve
-        from dsh_actors.sessions.events import SessionHeader
+        from dsh_actors.sessions.events import ACTIVE, SessionHeader
 
         sessions = self._core.sessions
+        life = node.continuable
+        if life is not None and life.session is not None:
+            # A next life continues the session.
+            sessions[node.generation] = life.session
+            self.store.set_status(life.session, ACTIVE)
+            self.append(node, "agent/resumed", {"turns": life.turns})
+            return
         id = self._core.runtime.session_id()
         parent = sessions.get(node.parent.generation) if node.parent is not None else None
         top = node
         while top.parent is not None:
             top = top.parent
         name = spec.behaviour
-        self.store.create(
-            SessionHeader(
-                id=id,
-                agent_id=node.id,
-                system_id=self._core.system_id,
-                root=sessions.get(top.generation, id),
-                parent=parent,
-                depth=node.depth,
-                behaviour=name if isinstance(name, str) else resolve(name).name,
-                created=self._core.runtime.now(),
-                policy={},
-                options={
-                    "isolation": spec.isolation,
-                    "restart": spec.restart,
-                    "one_shot": node.one_shot,
-                    "args": spec.args or {},
-                },
-            )
+        if self._pending and node.parent is not None:
+            self._open(node.parent)
+        header = SessionHeader(
+            id=id,
+            agent_id=node.id,
+            system_id=self._core.system_id,
+            root=sessions.get(top.generation, id),
+            parent=parent,
+            depth=node.depth,
+            behaviour=name if isinstance(name, str) else resolve(name).name,
+            created=self._core.runtime.now(),
+            policy=node.bounds.policy.to_plain() if node.bounds is not None else {},
+            options={
+                "isolation": spec.isolation,
+                "restart": spec.restart,
+                "one_shot": node.one_shot,
+                "args": spec.args or {},
+                **(spec.limits.to_plain() if spec.limits is not None else {}),
+            },
         )
+        if announced:
+            self.store.create(header)
+        else:
+            self._pending[node.generation] = header
         sessions[node.generation] = id
+        if life is not None:
+            life.session = id
+
+    def publish_locked(self, node: Node) -> None:
+        """An agent is published, and so is its session.
+
+        Raises:
+            StoreError: it cannot be stored.
+        """
+        self._open(node)
+
+    def _open(self, node: Node) -> None:
+        with self._opening:
+            header = self._pending.get(node.generation)
+            if header is not None:
+                self.store.create(header)
+                del self._pending[node.generation]
 
     def append(
         self,
@@ -84,6 +126,8 @@ class Journal:
         try:
             if session is None:
                 raise StoreError(f"agent {node.id!r} has no session; the event {type} is lost")
+            if self._pending:
+                self._open(node)
             self.store.append(session, type, data, on_commit=on_commit)
         except StoreError as error:
             self._core.log.error(
@@ -100,7 +144,7 @@ class Journal:
         Raises:
             StoreError: it was refused; ``on_commit`` is not called.
         """
-        data = {"id": message.id, "kind": KIND_NAMES[message.kind], "body": message.body}
+        data = {"id": message.id, "kind": kind_name(message.kind), "body": message.body}
         session = self._core.sessions[node.generation]
         self.store.append(session, "prompt/accepted", codec.encode(data), on_commit=on_commit)
 
@@ -127,6 +171,9 @@ class Journal:
 
     def ended(self, node: Node, on_commit: Callable[[BaseException | None], None]) -> None:
         """The agent has ended its work; its session is complete with this event's commit."""
+        if self._pending and self._pending.pop(node.generation, None) is not None:
+            on_commit(None)  # it was refused, and nothing ever happened in it
+            return
         outcome = node.outcome or "completed"
         data = {"outcome": outcome, **({"detail": node.detail} if node.detail else {})}
         self.append(node, "agent/ended", data, on_commit)

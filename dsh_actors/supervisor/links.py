@@ -10,10 +10,14 @@ from dsh_actors.errors import (
     AdmissionRefused,
     AgentFailed,
     AgentGone,
+    BudgetExceeded,
     Cancelled,
+    DepthExceeded,
     DshActorsError,
     TurnAborted,
 )
+from dsh_actors.lifecycle.budget import Budget
+from dsh_actors.lifecycle.policy import Policy
 from dsh_actors.workers import frames
 
 if TYPE_CHECKING:
@@ -62,6 +66,8 @@ class Links:
             frames.RELEASED: self._released,
             frames.PROGRESS: self._progress,
             frames.REMEMBER: self._remember,
+            frames.TURN_WANTED: self._turn_wanted,
+            frames.SPENT: self._spent,
             frames.REQUEST: self._request,
         }
         self._operations: dict[int, Callable[..., Any]] = {
@@ -73,6 +79,7 @@ class Links:
             frames.CANCEL_AGENT: self._cancel,
             frames.STATUS: self._status,
             frames.WHEN_IDLE: self._when_idle,
+            frames.LEFT: self._left,
         }
 
     # -- WorkerEvents --------------------------------------------------------------------------
@@ -107,10 +114,13 @@ class Links:
         worker.ready = True
         self._core.emit("worker/started", pid=worker.pid, worker=worker.number)
 
-    def _started(self, worker: Worker, key: int, hooks: bool) -> None:
+    def _started(
+        self, worker: Worker, key: int, hooks: bool, resumable: bool, takes_notices: bool
+    ) -> None:
         seat = worker.seats.get(key)
         if seat is not None:
             seat.hooks = hooks
+            seat.resumable, seat.takes_notices = resumable, takes_notices
             seat.started = True
             self._supervisor.turns.is_set_up(seat.node)
 
@@ -149,6 +159,8 @@ class Links:
             messages = seat.take(ids)
             seat.turn = 0
             seat.begun = []
+        if node.bounds is not None:
+            reason, cause, error = self._supervisor.boundaries.judged(node, reason, cause, error)
         turns = self._supervisor.turns
         turns.ending(node, turn, reason, cause, error, messages, results)
         turns.ended(node, turn, reason, cause, error, messages, results)
@@ -160,7 +172,13 @@ class Links:
         if seat is None:
             return
         node, core = seat.node, self._core
-        if core.journal is not None or core.observer is not None or node.one_shot:
+        if (
+            core.journal is not None
+            or core.observer is not None
+            or node.one_shot
+            or node.continuable is not None
+            or node.bounds is not None
+        ):
             for turn, id, result in zip(
                 range(last - len(ids) + 1, last + 1), ids, results, strict=True
             ):
@@ -208,8 +226,25 @@ class Links:
 
     def _remember(self, worker: Worker, key: int, type: str, body: bytes) -> None:
         seat = worker.seats.get(key)
-        if seat is not None and self._core.journal is not None:
-            self._core.journal.append_encoded(seat.node, type, body)
+        if seat is not None:
+            self._supervisor.turns.remembered(seat.node, type, body)
+
+    def _turn_wanted(self, worker: Worker, key: int) -> None:
+        with self._core.lock:
+            seat = worker.seats.get(key)
+            if seat is not None:
+                granted = self._supervisor.boundaries.turn_wanted_locked(seat)
+                worker.queue([frames.TURN_GRANTED, key, granted])
+
+    def _spent(self, worker: Worker, key: int, turn: int, tokens: int, cost: float) -> None:
+        with self._core.lock:
+            seat = worker.seats.get(key)
+            if seat is None:
+                return
+            over = self._supervisor.boundaries.spend_locked(seat.node, tokens, cost)
+            if over and (seat.turn == turn or turn <= 0):
+                seat.node.bounds.overdrawn = turn > 0
+                worker.queue([frames.OVERDRAWN, key, turn])
 
     # -- what a worker asks --------------------------------------------------------------------
 
@@ -229,6 +264,27 @@ class Links:
                 raise AgentGone("the asking agent has ended")
             if turn > 0:
                 seat.turn = turn
+        except AgentGone as error:
+            self._refuse(worker, number, operation, error)
+            return
+        if operation in (frames.RUN, frames.SPAWN) and self._supervisor.listeners.wanted:
+            # Listeners are user code, which may take its time: not on the reader of a link.
+            self._supervisor.creations.do(
+                lambda: self._perform(worker, number, seat, epoch, operation, rest)
+            )
+        else:
+            self._perform(worker, number, seat, epoch, operation, rest)
+
+    def _perform(
+        self,
+        worker: Worker,
+        number: int,
+        seat: RemoteAgent,
+        epoch: int,
+        operation: int,
+        rest: tuple[Any, ...],
+    ) -> None:
+        try:
             self._operations[operation](worker, number, seat, epoch, *rest)
         except (DshActorsError, Cancelled) as error:
             self._refuse(worker, number, operation, error)
@@ -245,9 +301,13 @@ class Links:
     def _run(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
         id: str | None, isolation: str | None, restart: Any, args: bytes | None, body: bytes,
-        chain: list[str],
+        chain: list[str], policy: Any = None, budget: Any = None,
     ) -> None:  # fmt: skip
-        request = Request(behaviour, id, isolation, restart, _decoded(args))
+        request = Request(
+            behaviour, id, isolation, restart, _decoded(args),
+            None if policy is None else Policy.from_plain(policy),
+            None if budget is None else Budget.from_plain(budget),
+        )  # fmt: skip
         self._supervisor.factory.run(
             seat.node, seat.turn, request, body, tuple(chain),
             lambda outcome: _reply(worker, number, True, list(outcome)),
@@ -257,9 +317,13 @@ class Links:
     def _spawn(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
         id: str | None, isolation: str | None, restart: Any, args: bytes | None, body: bytes,
-        chain: list[str],
+        chain: list[str], policy: Any = None, budget: Any = None,
     ) -> None:  # fmt: skip
-        request = Request(behaviour, id, isolation, restart, _decoded(args))
+        request = Request(
+            behaviour, id, isolation, restart, _decoded(args),
+            None if policy is None else Policy.from_plain(policy),
+            None if budget is None else Budget.from_plain(budget),
+        )  # fmt: skip
         node = self._supervisor.factory.spawn(seat.node, request, body, lambda: seat.epoch == epoch)
         _reply(worker, number, True, self._address(node))
 
@@ -283,6 +347,7 @@ class Links:
         kind: Any, body: bytes,
     ) -> None:  # fmt: skip
         node = self._exact(id, generation)
+        self._supervisor.settlement.check_delivery(seat.node, node)
         delivery = self._supervisor.delivery
         if self._core.journal is None:
             _reply(worker, number, True, delivery.deliver(node, kind, body, None))
@@ -304,6 +369,7 @@ class Links:
         kind: Any, body: bytes, chain: list[str],
     ) -> None:  # fmt: skip
         node = self._exact(id, generation)
+        self._supervisor.settlement.check_delivery(seat.node, node)
         self._supervisor.delivery.deliver(
             node, kind, body, ForwardedReply(worker, number), tuple(chain)
         )
@@ -314,10 +380,14 @@ class Links:
     ) -> None:  # fmt: skip
         node = self._core.tree.exact(id, generation)
         if node is not None:  # an absent target is a silent no-op
+            self._supervisor.settlement.check_interrupt(seat.node, node)
             self._supervisor.teardown.cancel_work(
                 node, tree=tree, keep_inbox=keep_inbox, cause="parent"
             )
         _reply(worker, number, True, None)
+
+    def _left(self, worker: Worker, number: int, seat: RemoteAgent, epoch: int) -> None:
+        _reply(worker, number, True, self._supervisor.boundaries.left(seat.node).to_plain())
 
     def _status(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int
@@ -358,9 +428,13 @@ def _packed(error: BaseException) -> list[Any]:
         extra = [error.type_name, error.message, error.traceback_text]
     elif isinstance(error, TurnAborted | Cancelled):
         extra = [error.cause]
+    elif isinstance(error, BudgetExceeded):
+        extra = [error.resource, error.left, error.asked]
+    elif isinstance(error, DepthExceeded):
+        extra = [error.depth, error.cap]
     return [type(error).__name__, str(error), extra]
 
 
 def _refused(error: BaseException) -> list[Any]:
-    aborted = isinstance(error, (AdmissionRefused, Cancelled, AgentGone))
+    aborted = isinstance(error, (AdmissionRefused, Cancelled, AgentGone, BudgetExceeded))
     return ["aborted" if aborted else "failed", None, type(error).__name__, str(error), ""]

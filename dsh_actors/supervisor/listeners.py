@@ -6,10 +6,12 @@ Created events are a veto: a listener that raises ends the creation. Disposed ev
 
 from __future__ import annotations
 
-from collections import deque
+from _thread import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dsh_actors.agents.containment import passes
 from dsh_actors.errors import UsageError
+from dsh_actors.supervisor.notifier import Listener, Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +27,6 @@ CREATED: Final = ("session/created", "agent/created", "session-start")
 DISPOSED: Final = {"session/created": "session/disposed", "agent/created": "agent/disposed"}
 
 EVENTS: Final = (*CREATED, "agent/disposed", "session/disposed", "cancel_requested")
-
-LISTENER_DEADLINE = 5.0
-"""Seconds that a listener of a disposed event may take before it is left behind."""
 
 
 class LifeEvent(NamedTuple):
@@ -47,22 +46,26 @@ class LifeEvent(NamedTuple):
 class Listeners:
     """The listeners of one system.
 
-    Disposed events are delivered one after the other by a notifier that nobody waits for: a
-    listener that hangs is left behind after a deadline, and the others still hear.
+    Created events and ``cancel_requested`` are told on the thread that creates or cancels.
+    Disposed events are told by a notifier that no teardown waits in: a listener that hangs is
+    left behind after a deadline, and the others still hear.
     """
 
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
+        self.notifier = Notifier(core, supervisor, "dsh-listeners")
+        self.active = False
+        """Whether this was ever used: what does not listen shall not pay for it."""
         # Replaced and never changed, so that an emission has its snapshot for free.
-        self._of: dict[str, tuple[Callable[[LifeEvent], Any], ...]] = {}
-        # By generation: which created events were announced of an agent.
+        self._of: dict[str, tuple[Listener, ...]] = {}
+        # By generation: which created events were announced of an agent that is not published.
+        # Of all others, all were.
         self._told: dict[int, list[str]] = {}
-        self._queue: deque[Callable[[], None]] = deque()
-        self._working = False
-        self._turn = 0
+        # Threads that are telling of a cancel, with whose: a cancel in there is not told again.
+        self._telling: set[tuple[int, int]] = set()
 
-    def on(self, event: str, listener: Callable[[LifeEvent], Any]) -> Callable[[], None]:
+    def on(self, event: str, function: Callable[[LifeEvent], Any]) -> Callable[[], None]:
         """Register a listener.
 
         Returns:
@@ -73,9 +76,10 @@ class Listeners:
         """
         if event not in EVENTS:
             raise UsageError(f"there is no event {event!r}; the events are {', '.join(EVENTS)}")
-        registered = _Registered(listener)
+        registered = Listener(function)
         with self._core.lock:
             self._of[event] = (*self._of.get(event, ()), registered)
+            self.active = True
 
         def detach() -> None:
             with self._core.lock:
@@ -97,104 +101,92 @@ class Listeners:
 
     # -- created: inline, a veto -------------------------------------------------------------------
 
+    def entered_locked(self, node: Node) -> None:
+        """An agent is visible, and nobody was told of it yet."""
+        self._told[node.generation] = []
+        self.active = True
+
+    def published_locked(self, node: Node) -> None:
+        """All of its created events were announced."""
+        del self._told[node.generation]
+
     def announce(self, event: str, node: Node) -> None:
         """Call every listener of a created event, also after one has raised.
 
         So all of them have heard of it, and all will hear of the end.
 
         Raises:
-            Exception: what the first one raised that did.
+            BaseException: what the first one raised that did.
         """
+        core = self._core
         if event in DISPOSED:
-            with self._core.lock:
-                self._told.setdefault(node.generation, []).append(event)
+            with core.lock:
+                self._told[node.generation].append(event)
+        listeners = self._of.get(event, ())
+        if not listeners:
+            return
         life = LifeEvent(event, self._supervisor.agent(node))
-        failure: Exception | None = None
-        for listener in self._of.get(event, ()):
-            try:
-                listener(life)
-            except Exception as error:
-                failure = failure or error
+        failure: BaseException | None = None
+        here = get_ident()
+        core.announcing.setdefault(here, []).append(node)
+        try:
+            for listener in listeners:
+                try:
+                    listener.function(life)
+                except BaseException as error:
+                    if failure is None:
+                        failure = error
+        finally:
+            core.announcing[here].pop()
+            if not core.announcing[here]:
+                del core.announcing[here]
         if failure is not None:
             raise failure
 
     # -- cancel_requested: inline, contained -------------------------------------------------------
 
     def cancel_requested(self, node: Node, cause: str) -> None:
-        """Tell of an effective cancel, before anything is cleared or set."""
+        """Tell of an effective cancel, before anything is cleared or set.
+
+        Raises:
+            KeyboardInterrupt: on the main thread, once all have been told.
+        """
+        listeners = self._of.get("cancel_requested", ())
+        telling = (get_ident(), node.generation)
+        if not listeners or telling in self._telling:
+            return
         life = LifeEvent("cancel_requested", self._supervisor.agent(node), cause)
-        for listener in self._of.get("cancel_requested", ()):
-            self._call(listener, life)
+        interrupt: BaseException | None = None
+        self._telling.add(telling)
+        try:
+            for listener in listeners:
+                try:
+                    listener.function(life)
+                except BaseException as error:
+                    if passes(error):
+                        interrupt = error
+                    else:
+                        self._core.log.exception("a listener failed", about=str(life))
+        finally:
+            self._telling.discard(telling)
+        if interrupt is not None:
+            raise interrupt
 
     # -- disposed: by the notifier, contained ------------------------------------------------------
 
     def disposed(self, node: Node) -> None:
-        """Tell of the end of an agent, then of its session, if the beginning was announced."""
-        if not self._told:
-            return
+        """Tell of the end of an agent, then of its session, as far as the beginning was told."""
         with self._core.lock:
-            told = self._told.pop(node.generation, [])
-        for event in reversed(told):
-            name = DISPOSED[event]
-            for listener in self._of.get(name, ()):
-                self._later(listener, LifeEvent(name, self._supervisor.agent(node)))
+            told = self._told.pop(node.generation, None)
+        for event, name in reversed(DISPOSED.items()):
+            if told is not None and event not in told:
+                continue
+            listeners = self._of.get(name, ())
+            if listeners:
+                life = LifeEvent(name, self._supervisor.agent(node))
+                for listener in listeners:
+                    self.notifier.tell(listener, life)
 
     def after_those(self, call: Callable[[], None]) -> bool:
         """Call once everything that is queued has been told; False if nothing is queued."""
-        with self._core.lock:
-            if not self._working:
-                return False
-            self._queue.append(call)
-        return True
-
-    def _later(self, listener: Callable[[LifeEvent], Any], life: LifeEvent) -> None:
-        with self._core.lock:
-            self._queue.append(lambda: self._call(listener, life))
-            if self._working:
-                return
-            self._working = True
-            self._turn += 1
-            turn = self._turn
-        self._core.runtime.in_background("dsh-listeners", lambda: self._work(turn))
-
-    def _work(self, turn: int) -> None:
-        while True:
-            with self._core.lock:
-                if turn != self._turn:
-                    return  # left behind: another one goes on with the queue
-                if not self._queue:
-                    self._working = False
-                    return
-                call = self._queue.popleft()
-            timer = self._supervisor.timers.after(LISTENER_DEADLINE, self._leave_behind, turn)
-            call()
-            timer.cancel()
-
-    def _leave_behind(self, turn: int) -> None:
-        with self._core.lock:
-            if turn != self._turn or not self._working:
-                return
-            self._turn += 1
-            turn = self._turn
-        self._core.log.warning(
-            "a listener takes too long and is left behind", seconds=LISTENER_DEADLINE
-        )
-        self._core.runtime.in_background("dsh-listeners", lambda: self._work(turn))
-
-    def _call(self, listener: Callable[[LifeEvent], Any], life: LifeEvent) -> None:
-        try:
-            listener(life)
-        except Exception:
-            self._core.log.exception("a listener failed", event_name=life.name)
-
-
-class _Registered:
-    """One registration: the same function may be registered twice, and detached once."""
-
-    __slots__ = ("_listener",)
-
-    def __init__(self, listener: Callable[[LifeEvent], Any]) -> None:
-        self._listener = listener
-
-    def __call__(self, life: LifeEvent) -> Any:
-        return self._listener(life)
+        return self.notifier.after_those(call)

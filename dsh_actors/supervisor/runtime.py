@@ -29,6 +29,9 @@ class Runtime:
     work_per_visit = 256
     """How many posted effects the supervisor performs before others get the thread."""
 
+    may_wait = True
+    """Whether a thread of the caller may wait for something that another one does."""
+
     turns_per_visit = 16
     """How many turns a thread runs for one agent before the next agent's turn comes."""
 

@@ -7,20 +7,25 @@ on one thread at a time.
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.pooled import PooledActor
+from dsh_actors.agents.containment import passes
 from dsh_actors.agents.handle import Agent
 from dsh_actors.agents.host import AgentHost
 from dsh_actors.agents.waiting import Awaited, current_turn
-from dsh_actors.errors import AgentLost, Cancelled, DshActorsError
+from dsh_actors.errors import AgentGone, AgentLost, DshActorsError
+from dsh_actors.supervisor.bounds import Boundaries
 from dsh_actors.supervisor.delivery import Delivery
 from dsh_actors.supervisor.drain import Drains
 from dsh_actors.supervisor.factory import Factory
 from dsh_actors.supervisor.links import Links
 from dsh_actors.supervisor.listeners import Listeners
+from dsh_actors.supervisor.notifier import Notifier
 from dsh_actors.supervisor.preparation import Preparation
+from dsh_actors.supervisor.settlement import Settlement
 from dsh_actors.supervisor.teardown import Teardown
 from dsh_actors.supervisor.turns import Turns
 
@@ -70,8 +75,18 @@ class Supervisor(PooledActor):
         self.pool = runtime.pool(core.settings.workers, core.system_id, Links(core, self), params)
         self.factory = Factory(core, self.host, self.pool, self.delivery)
         self.listeners = Listeners(core, self)
+        self.settlement = self.delivery.settlement = Settlement(core, self)
+        self.delivery.revive = lambda node: self.post(self.settlement.revive, node)
         self.factory.listeners_wanted = lambda: self.listeners.wanted
-        self.factory.prepare = lambda: Preparation(core, self, (), None, None)
+        # One after the other, off the threads that links and disposals need.
+        self.creations = Notifier(core, self, "dsh-creations")
+        self._thread = 0
+        # The parent of a child, and the link that it may be behind, do not wait for a roll-back.
+        self.factory.prepare = lambda is_root: Preparation(
+            core, self, (), None, None, waits=is_root
+        )
+        self.boundaries = self.factory.boundaries = Boundaries(core, self)
+        self.delivery.why_over_budget = self.boundaries.why
         self.factory.discard = lambda node: self.post(self.teardown.end_naturally, node)
         self.delivery.not_stored = lambda node, error: self.post(
             self.teardown.not_stored, node, error
@@ -94,31 +109,44 @@ class Supervisor(PooledActor):
                 return
             try:
                 function(*args)
-            except Exception:
+            except BaseException as error:
+                if passes(error):
+                    self.actor_inbox.ring()
+                    raise
                 self.core.log.exception("an effect of the supervisor failed")
         self.actor_inbox.ring()
 
-    def published(self, node: Node) -> None:
-        """The announcement is over: what was accepted meanwhile may run, and teardown go on."""
-        core = self.core
-        refused = None
-        with core.lock:
-            held = core.publishing.pop(node.generation, [])
-            if node.closing is not None:
-                refused = node.closing
-            else:
-                for message in held:
-                    self.delivery.accept_locked(node, message)
-        if refused is not None:
-            self.delivery.discarded(node, held, refused)
-            self.post(self.teardown.turn_over, node, 0)
-        elif held:
-            node.agent.ring()
+    def serve(self) -> bool:
+        """Do what was posted; notes on which thread, since nothing may wait there."""
+        self._thread = get_ident()
+        try:
+            return super().serve()
+        finally:
+            self._thread = 0
+
+    def may_wait(self) -> bool:
+        """Whether this thread may wait for a teardown: not if the teardown needs it."""
+        here = get_ident()
+        return (
+            self.core.runtime.may_wait
+            and here != self._thread
+            and here != self.host.loop.ident
+            and not self.listeners.notifier.is_here
+        )
 
     # -- restart -------------------------------------------------------------------------------
 
     def restart(self, node: Node, spec: Spec, run: OneShot | None) -> None:
         """Start an agent again, with its id, its place and the prompts that it had not begun."""
+        if self.listeners.wanted:
+            # They are user code, which may take its time: not on this thread.
+            self.creations.do(lambda: self._restart(node, spec, run))
+        else:
+            self._restart(node, spec, run)
+
+    def _restart(self, node: Node, spec: Spec, run: OneShot | None) -> None:
+        if node.successor is not None:
+            return
         parent = node.parent
         if run is not None:
             run.outcome = None
@@ -134,15 +162,22 @@ class Supervisor(PooledActor):
                 ),
                 follows=node,
             )
-        except (DshActorsError, Cancelled) as error:
+        except BaseException as error:
+            if passes(error):
+                raise
             self.core.log.warning("an agent was not restarted", agent=node.id, error=str(error))
+            with self.core.lock:
+                for ownership in self.core.owned.pop(node.generation, ()):
+                    ownership.untrack_locked(node)
+            if node.bounds is not None:
+                with self.core.lock:
+                    self.boundaries.close_locked(node)
             self.fail_kept(node)
             if run is not None:
                 run.sink(("lost", None, None, node.detail, ""))
             return
-        self.core.emit(
-            "agent/restarted", agent=node.id, pid=successor.agent.pid, reason=node.detail
-        )
+        what = "agent/restarted" if node.outcome == "lost" else "agent/resumed"
+        self.core.emit(what, agent=node.id, pid=successor.agent.pid, reason=node.detail)
         if run is not None:
             self.factory.give_message(successor, run)
         if node.agent.kept:
@@ -155,7 +190,9 @@ class Supervisor(PooledActor):
         with self.core.lock:
             node.restarting = False
             kept, node.agent.kept = node.agent.kept, []
-        failure = AgentLost(f"agent {node.id!r} was lost: {node.detail}")
+        failure: DshActorsError = AgentLost(f"agent {node.id!r} was lost: {node.detail}")
+        if node.outcome != "lost":
+            failure = AgentGone(f"agent {node.id!r} has settled and cannot go on any more")
         for message in kept:
             if message.reply is not None:
                 message.reply.fail(failure)
@@ -170,21 +207,32 @@ class Supervisor(PooledActor):
 
     def send(self, target: Node, kind: Kind, body: bytes) -> int:
         """See :class:`~dsh_actors.agents.handle.Post`."""
+        if target.continuable is not None:
+            self.settlement.check_delivery(self.sender(), target.latest)
         if self.core.journal is None:
             return self.delivery.deliver(target, kind, body, None)
         return self.delivery.send(target, kind, body)
 
     def ask(self, target: Node, kind: Kind, body: bytes) -> Future[Any]:
         """See :class:`~dsh_actors.agents.handle.Post`."""
+        if target.continuable is not None:
+            self.settlement.check_delivery(self.sender(), target.latest)
         return self.delivery.ask(target, kind, body)
 
     def cancel(self, target: Node, *, tree: bool, keep_inbox: bool) -> None:
         """See :class:`~dsh_actors.agents.handle.Post`."""
+        sender = self.sender()
+        self.settlement.check_interrupt(sender, target.latest)
+        cause: Cause = "user" if sender is None else "parent"
+        self.cancel_as(target, cause, tree=tree, keep_inbox=keep_inbox)
+
+    def sender(self) -> Node | None:
+        """The agent of this system on whose behalf the calling code runs; None for the user."""
         turn = current_turn.get()
-        by_agent = turn is not None and turn._actor.host is self.host
-        self.cancel_as(
-            target, "parent" if by_agent else "user", tree=tree, keep_inbox=keep_inbox
-        )
+        if turn is None or turn._actor.host is not self.host:
+            return None
+        node: Node = turn._actor.key
+        return node
 
     def cancel_as(self, target: Node, cause: Cause, *, tree: bool, keep_inbox: bool) -> None:
         """Cancel with a cause."""
@@ -205,7 +253,7 @@ class Supervisor(PooledActor):
         agent = node.agent
         if agent.lost:
             return "stopping"
-        if not agent.is_set_up:
+        if not agent.is_set_up or node.generation in self.core.publishing:
             return "preparing"
         if agent.is_running:
             return "running"
@@ -216,9 +264,9 @@ class Supervisor(PooledActor):
         node = target.latest
         waiter: Future[None] = Awaited()
         with self.core.lock:
-            quiet = (node.disposal is not None and node.disposal.done) or (
-                node.agent.is_quiet() and node.generation not in self.core.uncommitted
-            )
+            quiet = (
+                node.disposal is not None and node.disposal.done
+            ) or self.teardown.is_quiet_locked(node)
             if not quiet:
                 self.core.idle_waiters.setdefault(node.generation, []).append(waiter)
         if quiet:

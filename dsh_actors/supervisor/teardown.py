@@ -55,11 +55,13 @@ class Stop:
 class Marked:
     """What a mark phase leaves to do for the notify phase."""
 
-    __slots__ = ("callbacks", "cancelled", "dropped", "workers")
+    __slots__ = ("callbacks", "cancelled", "dropped", "held", "workers")
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
         self.dropped: list[tuple[Node, list[Message]]] = []
+        # What came for agents that are not published: never accepted, so not on the record.
+        self.held: list[tuple[Node, list[Message]]] = []
         self.cancelled: list[Node] = []
         self.workers: dict[Worker, list[int]] = {}
 
@@ -79,21 +81,26 @@ class Teardown:
     def cut_locked(self, order: Sequence[Node], cause: Cause, keep_inbox: bool) -> Marked:
         """Set the token of every node of a marked snapshot, in its order."""
         marked = Marked()
-        uncommitted = self._core.uncommitted
+        uncommitted, publishing = self._core.uncommitted, self._core.publishing
         for node in order:
             agent = node.agent
             dropped: list[Message] = []
             effective = False
             if uncommitted and not keep_inbox:
                 dropped = uncommitted.pop(node.generation, [])
+            if publishing and not keep_inbox and publishing.get(node.generation):
+                marked.held.append((node, publishing[node.generation]))
+                publishing[node.generation] = []
+                effective = True
             if agent.busy:
                 if isinstance(agent, RemoteAgent):
                     agent.epoch += 1
                     marked.workers.setdefault(agent.worker, []).append(agent.key)
                     effective = True
                 else:
+                    running = agent.running
+                    effective |= running is not None and running.signal.cause is None
                     cleared, due = agent.cut(cause, keep_inbox)
-                    effective = bool(cleared) or agent.running is not None
                     dropped.extend(cleared)
                     marked.callbacks.extend(due)
             if dropped:
@@ -121,19 +128,25 @@ class Teardown:
             self._supervisor.delivery.discarded(node, messages, cause)
             if node.one_shot and node.closing is None:
                 self._supervisor.post(self.turn_over, node, 0)
-        if cause not in EMITTED:
-            return
-        listeners = self._supervisor.listeners
-        for node in marked.cancelled:
-            self._core.emit("cancel_requested", agent=node.id, cause=cause)
-            if node is not told:
-                listeners.cancel_requested(node, cause)
+        for node, messages in marked.held:
+            for message in messages:
+                message.refuse(
+                    TurnAborted(
+                        cause, f"agent {node.id!r} was cancelled before its turn (cause: {cause})"
+                    )
+                )
+        if cause in EMITTED:
+            for node in marked.cancelled:
+                if node is not told:
+                    self._tell_cancel(node, cause)
 
     def dropped(self, node: Node, cause: str) -> None:
         """Accepted work of an agent was discarded: it did not complete."""
         if node.outcome is None or node.one_shot:
             node.outcome = "aborted"
             node.detail = f"cancelled before its turn (cause: {cause})"
+            if cause == "budget":
+                self._supervisor.boundaries.refused(node)
 
     def cancel(self, node: Node) -> None:
         """Disposal step: the token is set by the mark; what slipped in since then is cut here."""
@@ -146,27 +159,52 @@ class Teardown:
     def cancel_work(self, node: Node, *, tree: bool, keep_inbox: bool, cause: Cause) -> None:
         """Cancel without stopping: the agents live on."""
         core = self._core
-        told = self._announce_cancel(node, cause, keep_inbox)
-        with core.lock:
-            if core.tree.exact(node.id, node.generation) is not node:
-                return
-            order = core.tree.mark([node], None) if tree else core.tree.mark_turn(node)
-            marked = self.cut_locked(order, cause, keep_inbox)
-        self.notify(marked, cause, told)
+        told: Node | None = node
+        try:
+            told = self._announce_cancel(node, cause, keep_inbox)
+        finally:  # whatever a listener does, even on Ctrl-C
+            with core.lock:
+                marked = Marked()
+                if core.tree.exact(node.id, node.generation) is node:
+                    order = core.tree.mark([node], None) if tree else core.tree.mark_turn(node)
+                    marked = self.cut_locked(order, cause, keep_inbox)
+            self.notify(marked, cause, told)
 
     def _announce_cancel(self, node: Node, cause: Cause, keep_inbox: bool) -> Node | None:
-        """Tell the listeners of an effective cancel while nothing is cleared or set yet (D3)."""
-        core, listeners = self._core, self._supervisor.listeners
-        if cause not in EMITTED or not listeners.listening("cancel_requested"):
+        """Tell of an effective cancel while nothing is cleared or set yet (D3).
+
+        Returns:
+            The agent, if it was told of.
+        """
+        core = self._core
+        if cause not in EMITTED or not (
+            core.observer is not None or self._supervisor.listeners.active
+        ):
             return None
         with core.lock:
-            agent = node.agent
-            waiting = not keep_inbox and node.generation in core.uncommitted
-            effective = waiting or (agent.is_running if keep_inbox else agent.busy)
-        if not effective:
-            return None
-        listeners.cancel_requested(node, cause)
+            if not self._is_effective_locked(node, keep_inbox):
+                return None
+        self._tell_cancel(node, cause)
         return node
+
+    def _is_effective_locked(self, node: Node, keep_inbox: bool) -> bool:
+        core, agent = self._core, node.agent
+        if core.tree.exact(node.id, node.generation) is not node:
+            return False
+        if not keep_inbox and (
+            core.uncommitted.get(node.generation) or core.publishing.get(node.generation)
+        ):
+            return True
+        if isinstance(agent, RemoteAgent):
+            return agent.is_running if keep_inbox else agent.busy
+        if agent.running is not None and agent.running.signal.cause is None:
+            return True
+        return not keep_inbox and agent.inbox.count > 0
+
+    def _tell_cancel(self, node: Node, cause: Cause) -> None:
+        self._core.emit("cancel_requested", agent=node.id, cause=cause)
+        if self._supervisor.listeners.active:
+            self._supervisor.listeners.cancel_requested(node, cause)
 
     # -- stop ----------------------------------------------------------------------------------
 
@@ -181,30 +219,54 @@ class Teardown:
             grace: seconds before force; None takes the system's.
             lost: nobody asked for it: its process has ended, and it may be started again.
         """
-        core = self._core
-        marked = None
-        with core.lock:
-            if not lost:
-                node.restarting = False  # a stop that is asked for is the end of it
-            stop = self._stops.get(node.generation)
-            if stop is not None:
-                return stop.future
-            stop = Stop(node)
-            if node.disposal is not None and node.disposal.done:
-                stop.order = [node]
-                stop.future.set_result(self.receipt(stop, []))
-                return stop.future
-            self._stops[node.generation] = stop
-            stop.order = core.tree.mark([node], cause)
-            marked = self.cut_locked(stop.order, cause, keep_inbox=False)
-        self.notify(marked, cause)
-        self._set_deadline(stop, grace)
-        self._supervisor.post(self._begin, node)
+        told = None
+        if not lost and cause in EMITTED:
+            told = self._announce_cancel(node.latest, cause, keep_inbox=False)
+        with self._core.lock:
+            stop, marked = self._stop_locked(node, cause, lost)
+        if marked is not None:
+            self._stop_marked(stop, marked, cause, grace, told)
         return stop.future
 
     def stop_several(self, nodes: list[Node], cause: Cause) -> list[Future[Receipt]]:
-        """Stop several subtrees: all are marked before any of them is waited for."""
-        return [self.stop(node, cause) for node in nodes]
+        """Stop several subtrees: all are marked in one section, before anybody is notified."""
+        with self._core.lock:
+            stops = [self._stop_locked(node, cause, lost=False) for node in nodes]
+        for stop, marked in stops:
+            if marked is not None:
+                self._stop_marked(stop, marked, cause, None, None)
+        return [stop.future for stop, _ in stops]
+
+    def _stop_locked(self, node: Node, cause: Cause, lost: bool) -> tuple[Stop, Marked | None]:
+        """Join the stop of a subtree, or mark it; what is marked is still to be notified."""
+        core = self._core
+        if not lost:
+            if node.successor is not None:
+                node = node.latest
+            node.restarting = False  # a stop that is asked for is the end of it
+            if node.continuable is not None:
+                node.continuable.tombstone = cause
+        stop = self._stops.get(node.generation)
+        if stop is not None:
+            return stop, None
+        stop = Stop(node)
+        if node.disposal is not None and node.disposal.done:
+            stop.order = [node]
+            stop.future.set_result(self.receipt(stop, []))
+            return stop, None
+        self._stops[node.generation] = stop
+        stop.order = core.tree.mark([node], cause)
+        return stop, self.cut_locked(stop.order, cause, keep_inbox=False)
+
+    def _stop_marked(
+        self, stop: Stop, marked: Marked, cause: Cause, grace: float | None, told: Node | None
+    ) -> None:
+        assert stop.root is not None
+        try:
+            self.notify(marked, cause, told)
+        finally:  # what is marked must be disposed, whatever a listener does
+            self._set_deadline(stop, grace)
+            self._supervisor.post(self._begin, stop.root)
 
     def stop_all(self, cause: Cause, grace: float | None) -> Stop:
         """Stop everything, for good: the only mark that closes the whole tree."""
@@ -274,7 +336,16 @@ class Teardown:
         with core.lock:
             late = [node for node in order if not _released(node)]
             frames = sys._current_frames()
-            found = [Survivor(node.id, node.agent.pid, _stack(node, frames)) for node in late]
+            found = [
+                Survivor(
+                    node.id,
+                    node.agent.pid,
+                    "is being announced to a listener"
+                    if node.generation in core.publishing
+                    else _stack(node, frames),
+                )
+                for node in late
+            ]
         found.extend(
             Survivor(name, pid, "a process that could not be ended")
             for name, pid in list(self._supervisor.pool.alive)
@@ -312,7 +383,7 @@ class Teardown:
                 for child in (node.children or {}).values()
                 if child.one_shot and child.turn <= turn and child.closing is None
             ] if turn and node.children else []  # fmt: skip
-            quiet = self._is_quiet_locked(node)
+            quiet = self.is_quiet_locked(node)
             waiters = core.idle_waiters.pop(node.generation, []) if quiet else []
         for child in left:
             self.stop(child, "parent")
@@ -323,6 +394,8 @@ class Teardown:
                 self.disposals.event(node, IDLE)
         elif node.one_shot and quiet and node.outcome is not None:  # not before its message
             self.end_naturally(node)
+        elif node.continuable is not None and quiet:
+            self._supervisor.settlement.consider(node)
 
     def end_naturally(self, node: Node) -> None:
         """An agent that is through is disposed by itself, through the same path."""
@@ -370,6 +443,13 @@ class Teardown:
         if node.closing is None:
             self.end_naturally(node)
         else:
+            self._through(node)
+
+    def _through(self, node: Node) -> None:
+        """It has nothing left to do; but as long as it is announced it stays in the map."""
+        with self._core.lock:
+            announced = node.generation in self._core.publishing
+        if not announced:
             self.disposals.event(node, IDLE)
 
     def not_stored(self, node: Node, error: DshActorsError) -> None:
@@ -430,7 +510,7 @@ class Teardown:
             node = seat.node
             if node.disposal is None and node.closing is None:
                 self.stop(node, "disposed", lost=True)
-            self.disposals.event(node, IDLE)
+            self._through(node)
         # Nobody is called ended, nor started again, before the process and all that it had
         # started have been confirmed gone.
         self._supervisor.pool.sweep(
@@ -493,7 +573,8 @@ class Teardown:
     def wake(self, node: Node) -> None:
         """Nothing sleeps on an activation here: its watchers are told by events."""
 
-    def _is_quiet_locked(self, node: Node) -> bool:
+    def is_quiet_locked(self, node: Node) -> bool:
+        """Whether it runs nothing, has no accepted work, and is published."""
         core = self._core
         return (
             node.agent.is_quiet()
@@ -504,7 +585,7 @@ class Teardown:
     def is_idle(self, node: Node) -> bool:
         """Whether it runs nothing and has no accepted work."""
         with self._core.lock:
-            return self._is_quiet_locked(node)
+            return self.is_quiet_locked(node)
 
     def flush(self, node: Node) -> bool:
         """The last event of the session, with a deadline for its commit."""
@@ -551,12 +632,19 @@ class Teardown:
         """Its id is free from here on."""
         with self._core.lock:
             self._core.tree.remove(node)
-        self._supervisor.listeners.disposed(node)
+            if node.bounds is not None and not node.restarting:
+                self._supervisor.boundaries.close_locked(node)
+        if self._supervisor.listeners.active:
+            self._supervisor.listeners.disposed(node)
 
     def notify_settlement(self, node: Node) -> None:
         """Give a one-shot's outcome to the turn that waits for it, unless it runs again."""
+        if node.restarting and node.outcome == "lost":
+            return
+        if node.continuable is not None:
+            self._supervisor.settlement.notify(node)
         run = self._core.runs.get(node.generation)
-        if run is None or node.restarting:
+        if run is None:
             return
         outcome = run.outcome
         if outcome is None or node.outcome == "lost":
@@ -567,6 +655,7 @@ class Teardown:
         """It leaves its parent's owned set."""
         with self._core.lock:
             self._core.tree.release(node)
+        self._supervisor.settlement.released(node)
 
     def settle(self, node: Node, failures: list[Exception]) -> None:
         """Last: the record, the observers, the stop that waits, the restart."""
@@ -574,30 +663,37 @@ class Teardown:
         end = AgentEnd(node.id, node.outcome or "completed", node.agent.pid, node.detail)
         for failure in failures:
             core.log.error("a step of a disposal failed", agent=node.id, error=repr(failure))
+        # A message that came meanwhile starts a next life; the end of this one is one all the same.
         restart = bool(node.restarting)
-        if not restart:
+        if not restart or end.outcome != "lost":
             core.ended.append(end)
         if core.observer is not None:
             core.emit(
                 "agent/ended", agent=node.id, outcome=end.outcome, pid=end.pid, detail=end.detail,
                 restarting=restart,
             )  # fmt: skip
-        if not self._supervisor.listeners.after_those(lambda: self._stopped(node)):
-            self._stopped(node)
-        spec = core.specs.get(node.generation)
+        life = node.continuable
+        spec = life.spec if life is not None else core.specs.get(node.generation)
         run = core.runs.get(node.generation)
         with core.lock:
-            for ownership in core.owned.pop(node.generation, ()):
-                ownership.untrack_locked(None, node)
             core.forget_locked(node)
+            if core.owned and not restart:  # a next life takes its owners over
+                for ownership in reversed(core.owned.pop(node.generation, ())):
+                    ownership.untrack_locked(node)
+            if node.bounds is not None and not restart:  # a stop may have taken it back since
+                self._supervisor.boundaries.close_locked(node)
             waiters = core.idle_waiters.pop(node.generation, [])
         for waiter in waiters:
             waiter.try_set_result(None)
+        # Who waits for the stop finds all told and untracked.
+        listeners = self._supervisor.listeners
+        if not (listeners.active and listeners.after_those(lambda: self._stopped(node))):
+            self._stopped(node)
         if core.draining is not None:
             core.draining.settled(node, failures)
         if restart and spec is not None:
             self._supervisor.restart(node, spec, run)
-        elif isinstance(node.agent, RemoteAgent) and node.agent.kept:
+        elif node.agent.kept:
             # It was to be started again, and a stop took that back.
             self._supervisor.fail_kept(node)
         if not core.tree.accepting and not core.tree.nodes:

@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import codec
 from dsh_actors.agents.behaviour import resolve
 from dsh_actors.agents.job import Job, Outcome
+from dsh_actors.agents.turn import TurnError
 from dsh_actors.errors import AgentFailed, AgentGone, Cancelled, TurnAborted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dsh_actors.agents.actor import AgentActor
     from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.message import Message
-    from dsh_actors.agents.turn import Request, Turn, TurnError
+    from dsh_actors.agents.turn import Request, Turn
+    from dsh_actors.lifecycle.budget import Budget
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.supervisor import Supervisor
 
-_OUTCOMES = {"completed": "completed", "aborted": "aborted", "error": "failed"}
+_OUTCOMES = {
+    "completed": "completed", "aborted": "aborted", "limit": "aborted", "error": "failed",
+}  # fmt: skip
+_WITH_RESULT = ("completed", "limit")  # in the latter case it is what there was so far
 
 
 def inline_sink(job: Job) -> Any:
@@ -58,12 +65,16 @@ class Turns:
         if node.one_shot:
             run = core.runs.get(node.generation)
             if run is not None:
-                body = results[-1] if results and reason == "completed" else None
+                body = results[-1] if results and reason in _WITH_RESULT else None
                 run.outcome = (
                     (node.outcome, body, *error)
                     if error is not None
                     else (node.outcome, body, None, cause and f"cancelled (cause: {cause})", "")
                 )
+        life = node.continuable
+        if life is not None:
+            life.turns = number
+            life.last = results[-1] if results and reason in _WITH_RESULT else None
         if core.journal is not None:
             pairs = [(m.id, r) for m, r in zip(messages, results, strict=False)]
             core.journal.turn_ended(node, number, reason, cause, error, pairs)
@@ -91,6 +102,11 @@ class Turns:
                         cause or "user", f"agent {node.id!r} was cancelled (cause: {cause})"
                     )
                 )
+            elif reason == "limit":
+                if index < len(results):
+                    reply.answer(results[index])
+                else:
+                    reply.fail(self._supervisor.boundaries.why(node))
             else:
                 reply.fail(AgentFailed(*error))
         core = self._core
@@ -99,7 +115,13 @@ class Turns:
                 "turn/end", agent=node.id, turn=number, reason=reason,
                 error=None if error is None else f"{error[0]}: {error[1]}",
             )  # fmt: skip
-        if node.one_shot or node.closing is not None or node.children or core.idle_waiters:
+        if (
+            node.one_shot
+            or node.closing is not None
+            or node.children
+            or node.continuable is not None
+            or core.idle_waiters
+        ):
             self._supervisor.post(self._supervisor.teardown.turn_over, node, number)
 
     # -- HostPort: what inline agents tell ------------------------------------------------------
@@ -115,9 +137,17 @@ class Turns:
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """See :meth:`ending`."""
         node = agent.key
-        if turn._reason == "completed" and not agent.reports and not node.one_shot:
+        if (
+            turn._reason == "completed"
+            and not agent.reports
+            and not node.one_shot
+            and node.continuable is None
+        ):
             node.outcome, node.detail = "completed", None
             return
+        if turn._reason == "limit" and turn._error is None:
+            error = self._supervisor.boundaries.why(node)
+            turn._error = TurnError(type(error).__name__, str(error), "")
         self.ending(
             agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,
             turn._results,
@@ -133,7 +163,7 @@ class Turns:
                     message.reply.answer(result)
             if (
                 node.one_shot or node.closing is not None or node.children
-                or self._core.idle_waiters
+                or node.continuable is not None or self._core.idle_waiters
             ):  # fmt: skip
                 self._supervisor.post(self._supervisor.teardown.turn_over, node, turn.number)
             return
@@ -141,6 +171,31 @@ class Turns:
             agent.key, turn.number, turn._reason, turn._cause, turn._error, turn._batch,
             turn._results,
         )  # fmt: skip
+
+    def turn_refused(self, agent: AgentActor, turn: Turn) -> None:
+        """Nothing is left for this turn: on the record, and told to who asked."""
+        node, supervisor = agent.key, self._supervisor
+        supervisor.teardown.dropped(node, "budget")
+        supervisor.delivery.discarded(node, turn._batch, "budget")
+        with self._core.lock:
+            agent.running = None
+        supervisor.post(supervisor.teardown.turn_over, node, 0)
+        agent.ring()
+
+    def spend(self, turn: Turn, tokens: int, cost: float) -> None:
+        """Count it. What is overdrawn cancels this turn, and no later one."""
+        agent = turn._actor
+        due: list[Callable[[], None]] = []
+        with self._core.lock:
+            over = self._supervisor.boundaries.spend_locked(agent.key, tokens, cost)
+            if over and agent.running is turn:
+                due = turn.signal.set("budget")
+        for callback in due:
+            callback()
+
+    def left(self, turn: Turn) -> Budget:
+        """What the agent may still use."""
+        return self._supervisor.boundaries.left(turn._actor.key)
 
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """An inline agent has set up, or failed to."""
@@ -178,9 +233,15 @@ class Turns:
             core.emit("progress", agent=node.id, done=done, total=total, note=note)
 
     def remember(self, turn: Turn, type: str, body: bytes) -> None:
-        """Append an event of the agent's own to its session, if there is a store."""
+        """Keep an event of the agent's own: for its next life, and in its session."""
+        self.remembered(turn._actor.key, type, body)
+
+    def remembered(self, node: Node, type: str, body: bytes) -> None:
+        """The same, for an agent anywhere."""
+        if node.continuable is not None:
+            node.continuable.remembered.append((type.removeprefix("custom/"), body))
         if self._core.journal is not None:
-            self._core.journal.append_encoded(turn._actor.key, type, body)
+            self._core.journal.append_encoded(node, type, body)
 
     # -- HostPort: what inline agents ask -------------------------------------------------------
 
@@ -203,9 +264,7 @@ class Turns:
     def spawn(self, turn: Turn, request: Request, body: bytes) -> Agent:
         """Start a continuable child and give it its first message."""
         supervisor = self._supervisor
-        node = supervisor.factory.spawn(
-            turn._actor.key, request, body, lambda: _goes_on(turn)
-        )
+        node = supervisor.factory.spawn(turn._actor.key, request, body, lambda: _goes_on(turn))
         return supervisor.agent(node)
 
     def child(self, turn: Turn, id: str) -> Agent:

@@ -11,16 +11,18 @@ from __future__ import annotations
 from typing import Final
 
 # Supervisor to worker.
-START: Final = 1  # key, id, behaviour, args body | nil, reports turn starts
+START: Final = 1  # key, id, behaviour, args body | nil, reports turn starts, life, [limits]
 DELIVER: Final = 2  # key, message id, kind, body, chain
 CANCEL: Final = 3  # [key, ...], cause, keep inbox
 RELEASE: Final = 4  # key
 REPLY: Final = 5  # request, ok, value
 PING: Final = 6  # number
+TURN_GRANTED: Final = 8  # key, granted: the answer to TURN_WANTED
+OVERDRAWN: Final = 9  # key, turn: cancel this turn, with the cause budget
 
 # Worker to supervisor.
 READY: Final = 20  # -
-STARTED: Final = 21  # key, has hooks
+STARTED: Final = 21  # key, has hooks, resumable, takes notices
 START_FAILED: Final = 22  # key, type name, message, traceback text
 TURN_STARTED: Final = 23  # key, turn, [message id, ...]
 TURN_ENDED: Final = 24  # key, turn, reason, cause | nil, error | nil, [id, ...], [body, ...]
@@ -32,8 +34,11 @@ PROGRESS: Final = 27  # key, done, total, note
 REMEMBER: Final = 28  # key, type, body
 REQUEST: Final = 29  # request, key, epoch, turn, operation, ...
 PONG: Final = 30  # number
+TURN_WANTED: Final = 40  # key: of an agent whose turns are counted
+SPENT: Final = 41  # key, turn, tokens, cost
 
 # Operations of a REQUEST, with what follows. All but SEND_* are answered by a REPLY.
+# A policy and a budget follow the chain if there are any.
 RUN: Final = 1  # behaviour, id | nil, isolation | nil, restart, args body | nil, body, chain
 SPAWN: Final = 2  # the same; the reply is [id, key, session]
 CHILD: Final = 3  # id; the reply is [id, key, session]
@@ -42,3 +47,4 @@ ASK: Final = 5  # target id, target key, kind, body, chain; the reply is the enc
 CANCEL_AGENT: Final = 6  # target id, target key, tree, keep inbox
 STATUS: Final = 7  # target id, target key; the reply is the status
 WHEN_IDLE: Final = 8  # target id, target key
+LEFT: Final = 20  # -; the reply is what the asking agent may still use

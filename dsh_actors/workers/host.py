@@ -22,18 +22,24 @@ from dsh_actors.errors import (
     AgentLost,
     AskCycle,
     BehaviourError,
+    BudgetExceeded,
     Cancelled,
+    DepthExceeded,
     DshActorsError,
     DuplicateId,
     InboxFull,
+    PolicyError,
     StoreError,
     SystemClosed,
     TurnAborted,
     UsageError,
     WorkerStartError,
 )
+from dsh_actors.lifecycle.budget import Budget
+from dsh_actors.lifecycle.policy import Policy
 from dsh_actors.workers import frames
 from dsh_actors.workers.link import Link
+from dsh_actors.workers.meter import GrantedTurns
 from dsh_actors.workers.process import import_parent_main
 from dsh_actors.workers.proctree import end_own_descendants
 from dsh_actors.workers.reporter import Reporter
@@ -50,7 +56,7 @@ _ERRORS: dict[str, type[DshActorsError]] = {
     kind.__name__: kind
     for kind in (
         AdmissionRefused, AgentGone, AgentLost, AskCycle, BehaviourError, DuplicateId, InboxFull,
-        StoreError, SystemClosed, UsageError, WorkerStartError,
+        PolicyError, StoreError, SystemClosed, UsageError, WorkerStartError,
     )
 }  # fmt: skip
 
@@ -119,6 +125,8 @@ class WorkerHost:
             frames.CANCEL: self._cancel,
             frames.RELEASE: self._release,
             frames.REPLY: self._reply,
+            frames.TURN_GRANTED: self._turn_granted,
+            frames.OVERDRAWN: self._overdrawn,
             frames.PING: lambda number: self._send([frames.PONG, number]),
         }
 
@@ -156,11 +164,38 @@ class WorkerHost:
         for agent in rung.values():
             agent.ring()
 
-    def _start(self, key: int, name: str, target: str, args: bytes | None, reports: bool) -> None:
+    def _start(
+        self, key: int, name: str, target: str, args: bytes | None, reports: bool, life: Any,
+        limits: list[Any] | None = None,
+    ) -> None:  # fmt: skip
         decoded = codec.decode(args) if args is not None else None
         agent = self._agents[key] = self._host.start(name, key, target, decoded)
         agent.reports = reports
+        if life is not None:
+            agent.turns, agent.remembered = life
+        if limits is not None:
+            agent.policy = Policy.from_plain(limits[0])
+            agent.meter = GrantedTurns(key, self._send) if limits[1] else None
         agent.ring()
+
+    def _turn_granted(self, key: int, granted: bool) -> None:
+        with self._host.lock:
+            agent = self._agents.get(key)
+            meter = agent.meter if agent is not None else None
+            if agent is not None and isinstance(meter, GrantedTurns):
+                meter.answered(granted, agent.inbox.waking > 0)
+        if agent is not None:
+            agent.ring()
+
+    def _overdrawn(self, key: int, turn: int) -> None:
+        due: list[Callable[[], None]] = []
+        with self._host.lock:
+            agent = self._agents.get(key)
+            running = agent.running if agent is not None else None
+            if running is not None and running.number == turn:
+                due = running.signal.set("budget")
+        for callback in due:
+            callback()
 
     def _cancel(self, keys: list[int], cause: Any, keep_inbox: bool) -> None:
         callbacks = []
@@ -223,10 +258,26 @@ class WorkerHost:
             ]
         )  # fmt: skip
 
+    def turn_refused(self, agent: AgentActor, turn: Turn) -> None:
+        """Nothing is left for this turn: its messages are discarded."""
+        with self._host.lock:
+            agent.running = None
+        self._send([frames.DISCARDED, agent.key, "budget", [m.id for m in turn._batch]])
+        agent.ring()
+
+    def spend(self, turn: Turn, tokens: int, cost: float) -> None:
+        """Report it; what is too much comes back as a cancel of this turn."""
+        self._send([frames.SPENT, turn._actor.key, turn.number, tokens, cost])
+
+    def left(self, turn: Turn) -> Budget:
+        """Ask the supervisor, which alone knows."""
+        return Budget.from_plain(self._request(turn, frames.LEFT))
+
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """Report the start."""
         if error is None:
-            self._send([frames.STARTED, agent.key, agent.instance is not None])
+            hooks = agent.instance is not None
+            self._send([frames.STARTED, agent.key, hooks, agent.resumable, agent.takes_notices])
         else:
             self._send([frames.START_FAILED, agent.key, *error])
 
@@ -275,9 +326,15 @@ class WorkerHost:
 
     def _child(self, turn: Turn, name: str, request: Request, body: bytes) -> tuple[Any, ...]:
         args = codec.encode(request.args) if request.args else None
-        return (
+        turn.policy.check_isolation(request.isolation or "inline")
+        asked = (
             name, request.id, request.isolation, request.restart, args, body, _chain(turn),
         )  # fmt: skip
+        if request.policy is None and request.budget is None:
+            return asked
+        return *asked, *(
+            None if each is None else each.to_plain() for each in (request.policy, request.budget)
+        )
 
     def _agent(self, found: Any) -> Agent:
         id, key, session = found
@@ -368,4 +425,8 @@ def _error(value: list[Any]) -> BaseException:
         return Cancelled(extra[0])
     if name == "TurnAborted":
         return TurnAborted(extra[0], message)
+    if name == "BudgetExceeded":
+        return BudgetExceeded(message, resource=extra[0], left=extra[1], asked=extra[2])
+    if name == "DepthExceeded":
+        return DepthExceeded(message, depth=extra[0], cap=extra[1])
     return _ERRORS.get(name, DshActorsError)(message)

@@ -34,9 +34,11 @@ class RemoteAgent:
         "lost",
         "node",
         "pending",
+        "resumable",
         "scoped",
         "started",
         "swept",
+        "takes_notices",
         "turn",
         "worker",
     )
@@ -54,6 +56,9 @@ class RemoteAgent:
         self.hooks = True
         # Whether it has a scope, whose end its release waits for.
         self.scoped = False
+        # What the worker says of its behaviour once it is set up.
+        self.resumable = False
+        self.takes_notices = False
         self.turn = 0  # the running turn, as last reported; 0 for none
         # The messages of the running turn: after a crash those are not delivered again.
         self.begun: list[int] = []
@@ -69,7 +74,16 @@ class RemoteAgent:
         """The process that hosts it."""
         return self.worker.pid
 
-    def start(self, name: str, behaviour: str, args: bytes | None, *, reports: bool) -> None:
+    def start(
+        self,
+        name: str,
+        behaviour: str,
+        args: bytes | None,
+        *,
+        reports: bool,
+        life: Any = None,
+        limits: list[Any] | None = None,
+    ) -> None:
         """Queue its START frame. With the lock held; :meth:`ring` sends it.
 
         Parameters:
@@ -77,9 +91,15 @@ class RemoteAgent:
             behaviour: the reference by which the worker finds it.
             args: the encoded arguments of the behaviour, or None.
             reports: whether the worker is to say which messages a turn begins with.
+            life: of a next life, how many turns it has had and what it remembered.
+            limits: its policy as plain data, and whether its turns are counted; None if there
+                are none.
         """
         self.worker.seats[self.key] = self
-        self.worker.queue([frames.START, self.key, name, behaviour, args, reports])
+        frame = [frames.START, self.key, name, behaviour, args, reports, life]
+        if limits is not None:
+            frame.append(limits)
+        self.worker.queue(frame)
 
     def accept(self, message: Message) -> None:
         """Queue a delivery. With the lock held; :meth:`ring` sends it."""

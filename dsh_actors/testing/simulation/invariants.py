@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors.lifecycle.disposal import STEPS
 from dsh_actors.testing.simulation.drains import DrainWatch
+from dsh_actors.testing.simulation.lives import LifeWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ class Watch:
         self._settled: dict[int, int] = {}
         self.replies: list[tuple[str, Any]] = []
         self._found: list[Violation] = []
+        self.lives = LifeWatch(system, require)
         self._drains = DrainWatch(self._core.tree, require)
         self.drained = self._drains.began
         self._spy()
@@ -118,6 +120,7 @@ class Watch:
                     require(node.closing is not None, f"{node} is open below closing {parent}")
             self._check_cut_off(node)
         self._drains.check()
+        self.lives.check()
 
     def _check_cut_off(self, node: Node) -> None:
         """Once an agent is closing it begins no turn and accepts nothing."""
@@ -148,6 +151,7 @@ class Watch:
             require(self._settled.get(generation) == 1, f"{node} was never settled")
         require(not core.tree.sealed, f"the system has ended, but {core.tree.sealed} are sealed")
         require(core.draining is None, "the system has ended, but a drain goes on")
+        self.lives.at_end()
         for what, reply in self.replies:
             require(reply.done(), f"never answered: {what}")
         if store is not None and store.reliable:

@@ -205,6 +205,7 @@ class SimulatedRuntime(Runtime):
 
     work_per_visit = 1
     turns_per_visit = 1
+    may_wait = False
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
