@@ -91,9 +91,10 @@ def test_one_shots_follow_a_plain_cancel_and_continuable_children_do_not(isolati
         with pytest.raises(dsh.TurnAborted):
             reply.result(PATIENCE)
         assert watch.see("agent/ended", "shot")["outcome"] == "aborted"
-        assert system.agent("kept").status == "running"
+        kept = system.agent("kept")
+        assert kept.status == "running"
         agent.cancel(tree=True)
-        assert system.agent("kept").when_idle().result(PATIENCE) is None
+        assert kept.when_idle().result(PATIENCE) is None
 
 
 @pytest.mark.behaviour(148)
