@@ -28,6 +28,11 @@ class Permits:
         self._resuming: deque[Callable[[], object]] = deque()
         self._waiting: deque[Callable[[], object]] = deque()
 
+    def resize(self, limit: int) -> None:
+        """Change how many may run at once, for the turns that begin from now on."""
+        self.free += limit - self.limit
+        self.limit = limit
+
     def take(self) -> bool:
         """Take a permit for a new turn, if one is free and no turn waits to go on."""
         if self.free > 0 and not self._resuming:

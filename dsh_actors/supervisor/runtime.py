@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors.actors.dispatcher import Dispatcher
 from dsh_actors.actors.timers import Timers
 from dsh_actors.agents.loop import LoopThread
+from dsh_actors.workers.early import take_early
 from dsh_actors.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class Runtime:
         self, size: int, system_id: str, events: WorkerEvents, params: dict[str, Any]
     ) -> WorkerPool:
         """The worker processes."""
+        early = take_early()
+        if early is not None:
+            return WorkerPool(size, early.marker, events, params, early.process)
         return WorkerPool(size, f"{system_id}:{self.token()}", events, params)
 
     def in_background(self, name: str, function: Callable[[], None]) -> None:

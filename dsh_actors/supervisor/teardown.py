@@ -251,6 +251,8 @@ class Teardown:
             return stop, None
         stop = Stop(node)
         if node.disposal is not None and node.disposal.done:
+            for ownership in reversed(core.owned.pop(node.generation, ())):
+                ownership.untrack_locked(node)  # that its next life was to take over
             stop.order = [node]
             stop.future.set_result(self.receipt(stop, []))
             return stop, None

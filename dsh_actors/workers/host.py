@@ -38,6 +38,7 @@ from dsh_actors.errors import (
 from dsh_actors.lifecycle.budget import Budget
 from dsh_actors.lifecycle.policy import Policy
 from dsh_actors.workers import frames
+from dsh_actors.workers.early import worker_name
 from dsh_actors.workers.link import Link
 from dsh_actors.workers.meter import GrantedTurns
 from dsh_actors.workers.process import import_parent_main
@@ -66,14 +67,15 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
 
     Parameters:
         sock: the connection to the supervisor.
-        params: ``worker`` (its number), ``max_turns``, ``marker``; in tests, ``gates``.
+        params: ``worker`` (its number), ``marker``, ``max_turns`` (or a SETTINGS frame follows);
+            in tests, ``gates``.
     """
-    name = f"dsh-worker-{params['worker']}"
+    name = worker_name(params["worker"])
     behaviours.find_main = import_parent_main
     if "gates" in params:
         gates.plan = gates.AskingPlan(params["gates"])
     host = WorkerHost(
-        Dispatcher(name), params["max_turns"], lambda why: _exit(params["marker"], why)
+        Dispatcher(name), params.get("max_turns", 1), lambda why: _exit(params["marker"], why)
     )
     link = Link(sock, on_messages=host.act, on_close=host.end, name=name)
     host.connect(link, Reporter(link, f"{name}-reporter"))
@@ -127,6 +129,7 @@ class WorkerHost:
             frames.REPLY: self._reply,
             frames.TURN_GRANTED: self._turn_granted,
             frames.OVERDRAWN: self._overdrawn,
+            frames.SETTINGS: self._settings,
             frames.PING: lambda number: self._send([frames.PONG, number]),
         }
 
@@ -219,6 +222,10 @@ class WorkerHost:
     def _name(self, key: int) -> str:
         agent = self._agents.get(key)
         return agent.name if agent is not None else ""
+
+    def _settings(self, max_turns: int) -> None:
+        with self._host.lock:
+            self._host.permits.resize(max_turns)
 
     def _release(self, key: int) -> None:
         agent = self._agents.pop(key, None)

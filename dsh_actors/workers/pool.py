@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsh_actors import gates
 from dsh_actors.errors import SystemClosed
+from dsh_actors.workers import frames
+from dsh_actors.workers.early import FIRST, worker_name
 from dsh_actors.workers.worker import Worker, WorkerEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.workers.process import WorkerProcess
     from dsh_actors.workers.proctree import Ended
 
 ENDING_GRACE = 1.0
@@ -43,10 +46,16 @@ class WorkerPool:
         marker: marks every process that they start.
         events: is told what the workers say.
         params: for every worker, see :func:`dsh_actors.workers.host.serve`.
+        early: the first shared worker, if it has been started already.
     """
 
     def __init__(
-        self, size: int, marker: str, events: WorkerEvents, params: dict[str, Any]
+        self,
+        size: int,
+        marker: str,
+        events: WorkerEvents,
+        params: dict[str, Any],
+        early: WorkerProcess | None = None,
     ) -> None:
         self.size = size
         self.marker = marker
@@ -63,6 +72,8 @@ class WorkerPool:
         # the kernel. A receipt names it among the survivors.
         self.alive: list[tuple[str, int]] = []
         self._enders: set[threading.Thread] = set()
+        if early is not None:
+            self._adopt(early)
 
     def place(self, own: bool) -> Worker:
         """The worker for one more agent: a new one of its own, or the least loaded shared one.
@@ -92,9 +103,18 @@ class WorkerPool:
             while not self._closed and len(self._shared) < min(count, self.size):
                 self._shared.append(self._start(own=False))
 
+    def _adopt(self, process: WorkerProcess) -> None:
+        self._count = FIRST
+        worker = Worker(FIRST, worker_name(FIRST), own=False)
+        self.workers[FIRST] = worker
+        self._shared.append(worker)
+        worker.adopt(self._events, process)
+        worker.queue([frames.SETTINGS, self._params["max_turns"]])
+        worker.flush()
+
     def _start(self, *, own: bool) -> Worker:
         self._count += 1
-        worker = Worker(self._count, f"dsh-worker-{self._count}", own)
+        worker = Worker(self._count, worker_name(self._count), own)
         marker = f"{self.marker}:{worker.number}"
         self.workers[worker.number] = worker  # before it can end
         try:

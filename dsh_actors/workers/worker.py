@@ -5,15 +5,13 @@ from __future__ import annotations
 from _thread import allocate_lock
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dsh_actors.workers.early import TARGET
 from dsh_actors.workers.link import Link, LinkClosed
 from dsh_actors.workers.process import start_worker
 from dsh_actors.workers.remote import RemoteAgent, pack
 
 if TYPE_CHECKING:
     from dsh_actors.workers.process import WorkerProcess
-
-TARGET = "dsh_actors.workers.host:serve"
-
 
 class WorkerEvents(Protocol):
     """Who is told what a worker says. Called on its reader thread."""
@@ -55,7 +53,10 @@ class Worker:
         Raises:
             WorkerStartError: the process cannot be started.
         """
-        process = start_worker(TARGET, params, name=self.name, marker=marker)
+        self.adopt(events, start_worker(TARGET, params, name=self.name, marker=marker))
+
+    def adopt(self, events: WorkerEvents, process: WorkerProcess) -> None:
+        """Take over a process that was started before, and start its link."""
         self.process = process
         self.pid = process.pid
         self._link = Link(
