@@ -113,7 +113,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a teardown that does not wait for idle": replace(Teardown, "is_idle", _idle_at_once),
     "a lost turn that stays open": replace(Teardown, "_close_turn", _no_close),
     "a discard that nobody is told": replace(Delivery, "discarded", _discard_in_silence),
-    "a cut-off that refuses nobody": replace(Tree, "_check_lineage", lambda self, id, parent: None),
+    "a cut-off that refuses nobody": replace(Tree, "_sealed_above", lambda self, parent: None),
     "a drain that waits for nobody": replace(Drains, "_begin", _begin_and_forget),
 }
 
