@@ -311,14 +311,13 @@ class ActorSystem:
         return spec
 
     def _handle(self, node: Node) -> AgentHandle:
-        supervisor = self._supervisor
-        return AgentHandle(
-            supervisor.agent(node),
-            lambda: self._watched(node.latest, "disposed"),
-            lambda: self._scope(node.latest),
-        )
+        return AgentHandle(self._supervisor.agent(node), self)
 
-    def _scope(self, node: Node) -> Scope:
+    def _dispose_of(self, agent: Agent) -> Future[Receipt]:
+        return self._watched(agent._target.latest, "disposed")
+
+    def _scope_of(self, agent: Agent) -> Scope:
+        node: Node = agent._target.latest
         if not isinstance(node.agent, AgentActor):
             raise UsageError(
                 f"agent {node.id!r} lives in a worker process; register what it needs in its own "

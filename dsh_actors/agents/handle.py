@@ -8,8 +8,6 @@ from dsh_actors import codec
 from dsh_actors.agents.message import FOLLOW_UP, INJECT, STEER, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dsh_actors.actors.future import Future
     from dsh_actors.agents.scope import Scope
 
@@ -111,17 +109,24 @@ class Agent:
         return f"<Agent {self.id}>"
 
 
+class Keeper(Protocol):
+    """The system that made an agent, as its handle needs it."""
+
+    def _dispose_of(self, agent: Agent) -> Future[Any]:
+        """Stop it; a future of the receipt."""
+
+    def _scope_of(self, agent: Agent) -> Scope:
+        """What is registered for it."""
+
+
 class AgentHandle:
     """The capability to tear one agent down. Keep it to yourself, share :attr:`agent`."""
 
-    __slots__ = ("_dispose", "_disposed", "_scope", "agent")
+    __slots__ = ("_disposed", "_keeper", "agent")
 
-    def __init__(
-        self, agent: Agent, dispose: Callable[[], Future[Any]], scope: Callable[[], Scope]
-    ) -> None:
+    def __init__(self, agent: Agent, keeper: Keeper) -> None:
         self.agent = agent
-        self._scope = scope
-        self._dispose = dispose
+        self._keeper = keeper
         self._disposed: Future[Any] | None = None
 
     def dispose(self) -> Future[Any]:
@@ -134,7 +139,7 @@ class AgentHandle:
             runs any more, or with the survivors named after the grace period.
         """
         if self._disposed is None:
-            self._disposed = self._dispose()
+            self._disposed = self._keeper._dispose_of(self.agent)
         return self._disposed
 
     @property
@@ -145,7 +150,7 @@ class AgentHandle:
             UsageError: the agent lives in a worker process.
             ScopeInactive: it has ended.
         """
-        return self._scope()
+        return self._keeper._scope_of(self.agent)
 
     def __repr__(self) -> str:
         return f"<AgentHandle of {self.agent.id}>"
