@@ -190,6 +190,8 @@ class ActorSystem:
             AdmissionRefused: its owner or factory has ended, or the agent that it was to be a
                 child of; or it was disposed by a listener.
             Cancelled: the turn that this was called in is cancelled.
+            DepthExceeded, BudgetExceeded, PolicyError: the agent that it was to be a child of
+                may have no such child.
             Exception: what the set-up hook or a listener raised, or the reason of the signal.
         """
         self._check_fork()
