@@ -300,3 +300,20 @@ def test_it_survives_the_session_header(budget: Budget) -> None:
 def test_what_is_wrong_is_named(wrong: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Budget.from_plain(wrong)
+
+
+def test_a_next_life_has_what_the_earlier_one_left_as_far_as_it_is_there() -> None:
+    top = Account(Budget(tokens=100, wall=50), owner="top", now=0)
+    first = top.start_child(Budget(tokens=40, cost=1.0, wall=10), owner="child", now=0, depth=1)
+    first.spend(tokens=10, cost=0.25)
+    first.close()
+    second = first.resume()
+    assert (second.left(4).tokens, second.left(4).cost, second.left(4).wall) == (30, 0.75, 6)
+    holds([top, second])
+    second.spend(tokens=50)
+    second.close()
+    assert second.resume().left(0).tokens == 0
+    top.spend(tokens=30)
+    third = first.resume()
+    assert (third.left(0).tokens, top.left(0).tokens) == (10, 0)
+    holds([top, third])

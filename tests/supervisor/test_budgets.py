@@ -454,3 +454,36 @@ def test_a_restarted_agent_goes_on_with_what_it_had(system: dsh.ActorSystem, wat
     assert handle.agent._target.latest.bounds.policy == dsh.Policy(network=False)
     handle.dispose().result(PATIENCE)
     assert account.closed
+
+
+@EVERYWHERE
+@pytest.mark.behaviour(146)
+def test_a_next_life_has_what_the_earlier_ones_have_left(
+    system: dsh.ActorSystem, watch: Watch, isolation: str
+) -> None:
+    children: list[dsh.Agent] = []
+
+    def parent(turn: dsh.Turn, message: Any) -> None:
+        children.append(
+            turn.spawn(
+                behaviours.spends, 15, isolation=isolation, policy=dsh.Policy(network=False),
+                budget=dsh.Budget(tokens=40, turns=3),
+            )
+        )  # fmt: skip
+
+    top = system.create(parent, budget=dsh.Budget(tokens=100, turns=10)).agent
+    ask(top)
+    (child,) = children
+    watch.see("agent/ended", child.id)
+    assert account_of(top).left(0).tokens == 85
+    assert ask(child, 5) == {"tokens": 20, "turns": 1}
+    watch.see("agent/ended", child.id, count=2)
+    assert account_of(top).left(0).tokens == 80
+    assert child._target.latest.bounds.policy == dsh.Policy(network=False)
+    account_of(top).spend(tokens=70)
+    assert ask(child, 5) == {"tokens": 5, "turns": 0}
+    watch.see("agent/ended", child.id, count=3)
+    with pytest.raises(dsh.BudgetExceeded, match="0 of turns left"):
+        ask(child, 1)
+    watch.see("agent/ended", child.id, count=4)
+    assert account_of(top).left(0) == dsh.Budget(tokens=5, turns=6)
