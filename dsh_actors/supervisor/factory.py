@@ -121,7 +121,7 @@ class Factory:
                 if preparation is not None:
                     preparation.entered_locked(node)
                 self._register_locked(node, spec, one_shot, follows)
-            if agent.state == STARTING:
+            if agent.state == STARTING or follows is not None:
                 agent.ring()
             name = target.name
         else:

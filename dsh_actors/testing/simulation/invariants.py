@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dsh_actors.agents.actor import READY
 from dsh_actors.lifecycle.disposal import STEPS
+from dsh_actors.testing.simulation.wire import SimulatedWorker
 from dsh_actors.testing.simulation.drains import DrainWatch
 from dsh_actors.testing.simulation.lives import LifeWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.agents.actor import AgentActor
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.system import ActorSystem
     from dsh_actors.testing.simulation.store import SimulatedStore
@@ -131,6 +134,25 @@ class Watch:
         turns, waiting = self._closed_with.setdefault(node.generation, now)
         require(agent.turns == turns, f"{node} began a turn after it was closed")
         require(agent.inbox.count <= waiting, f"{node} accepted a message after it was closed")
+
+    # -- when only time can pass -------------------------------------------------------------------
+
+    def at_rest(self) -> None:
+        """Nobody sleeps through work that it has accepted."""
+        supervisor = self._system._supervisor
+        for node in self._core.tree.nodes.values():
+            if node.closing is None and hasattr(node.agent, "inbox"):
+                self._check_awake(node.agent)
+        for worker in supervisor.pool.workers.values():
+            if isinstance(worker, SimulatedWorker) and worker.alive:
+                for agent in worker.host._agents.values():
+                    self._check_awake(agent)
+
+    def _check_awake(self, agent: AgentActor) -> None:
+        idle = agent.running is None and agent.state == READY
+        free = agent.is_async or agent.host.permits.free > 0
+        waiting = agent.inbox.waking and agent.meter is None
+        require(not (idle and free and waiting), f"{agent} sleeps through its inbox")
 
     # -- at the end --------------------------------------------------------------------------------
 

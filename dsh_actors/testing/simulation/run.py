@@ -77,6 +77,7 @@ class Simulation:
             workers=workers, store=attached, _runtime=self._runtime, **options
         )
         self.watch = Watch(self.system)
+        self.scheduler.at_rest.append(self.watch.at_rest)
 
     # -- what a scenario uses ----------------------------------------------------------------------
 

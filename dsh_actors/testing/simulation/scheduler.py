@@ -37,6 +37,8 @@ class Scheduler:
         self.now = 1000.0
         self.trace: list[str] = []
         self.sources: list[Source] = []
+        # Called when nothing can happen but that time passes.
+        self.at_rest: list[Callable[[], None]] = []
         self._order = itertools.count()
         self._timers: list[tuple[float, int, Callable[[], str | None]]] = []
 
@@ -53,6 +55,8 @@ class Scheduler:
         counts = [source.ready() for source in self.sources]
         total = sum(counts)
         if not total:
+            for look in self.at_rest:
+                look()
             return self._pass_time()
         # Now and then time passes although there is work: a deadline may come early in it.
         if self._timers and self.random.random() < 0.02 and self._pass_time():
