@@ -153,15 +153,29 @@ class Journal:
         self.append(node, "turn/start", {"turn": turn, "messages": messages})
 
     def turn_ended(
-        self, node: Node, turn: int, reason: str, cause: str | None, error: Any, results: list[Any]
+        self,
+        node: Node,
+        turn: int,
+        reason: str,
+        cause: str | None,
+        error: Any,
+        messages: list[int],
+        results: list[bytes],
     ) -> None:
-        """A turn has ended. ``results`` are pairs of a message id and its encoded result."""
-        data: dict[str, Any] = {"turn": turn, "reason": reason}
+        """A turn has ended.
+
+        Parameters:
+            messages: all that it has worked on, steering input that came on the way included.
+            results: the encoded results of the first ones of them, as far as it came.
+        """
+        data: dict[str, Any] = {"turn": turn, "reason": reason, "messages": messages}
         if cause is not None:
             data["cause"] = cause
         if error is not None:
             data["error"] = {"type": error[0], "message": error[1], "traceback": error[2]}
-        data["results"] = [{"id": id, "result": body} for id, body in results]
+        data["results"] = [
+            {"id": id, "result": body} for id, body in zip(messages, results, strict=False)
+        ]
         self.append(node, "turn/end", data)
 
     def discarded(self, node: Node, cause: str, messages: list[int]) -> None:

@@ -528,10 +528,11 @@ class Teardown:
         """Close a turn in the log that its process can close no more."""
         journal, agent = self._core.journal, node.agent
         if journal is not None and agent.turn:
+            begun = list(agent.begun)
             if node.outcome == "aborted":
-                journal.turn_ended(node, agent.turn, "aborted", node.closing, None, [])
+                journal.turn_ended(node, agent.turn, "aborted", node.closing, None, begun, [])
             else:
-                journal.turn_ended(node, agent.turn, "interrupted", None, None, [])
+                journal.turn_ended(node, agent.turn, "interrupted", None, None, begun, [])
         agent.turn = 0
 
     def _keep_for_restart(self, node: Node, messages: list[Message], how: str) -> None:

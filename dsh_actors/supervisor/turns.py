@@ -76,8 +76,8 @@ class Turns:
             life.turns = number
             life.last = results[-1] if results and reason in _WITH_RESULT else None
         if core.journal is not None:
-            pairs = [(m.id, r) for m, r in zip(messages, results, strict=False)]
-            core.journal.turn_ended(node, number, reason, cause, error, pairs)
+            ids = [message.id for message in messages]
+            core.journal.turn_ended(node, number, reason, cause, error, ids, results)
 
     def ended(
         self,

@@ -36,7 +36,7 @@ from dsh_actors.errors import (
     WorkerStartError,
 )
 from dsh_actors.lifecycle.budget import Budget
-from dsh_actors.lifecycle.policy import Policy
+from dsh_actors.lifecycle.policy import ISOLATIONS, Policy
 from dsh_actors.workers import frames
 from dsh_actors.workers.early import worker_name
 from dsh_actors.workers.link import Link
@@ -333,7 +333,8 @@ class WorkerHost:
 
     def _child(self, turn: Turn, name: str, request: Request, body: bytes) -> tuple[Any, ...]:
         args = codec.encode(request.args) if request.args else None
-        turn.policy.check_isolation(request.isolation or "inline")
+        if request.isolation is None or request.isolation in ISOLATIONS:
+            turn.policy.check_isolation(request.isolation or "inline")
         asked = (
             name, request.id, request.isolation, request.restart, args, body, _chain(turn),
         )  # fmt: skip

@@ -207,6 +207,7 @@ def _check_log(store: SimulatedStore, session: str, log: list[tuple[str, bytes]]
         elif type == "turn/end":
             require(open_turn == event["turn"], f"{where}: turn {event['turn']} ended unopened")
             open_turn = None
+            claimed.update(event["messages"])  # with the steering input that it took on its way
         elif type == "prompt/discarded":
             require(event["id"] not in claimed, f"{where}: {event['id']} discarded after its claim")
             discarded.add(event["id"])
