@@ -91,14 +91,22 @@ def test_the_effective_policy_is_in_the_header(
 
 @EVERYWHERE
 def test_an_isolation_that_the_policy_has_not_is_refused_before_a_process_starts(
-    system: dsh.ActorSystem, watch: Watch, isolation: str
+    system: dsh.ActorSystem, isolation: str
 ) -> None:
     policy = dsh.Policy(isolation=["inline", "pool"])
     parent = system.create(behaviours.starts, isolation=isolation, policy=policy).agent
     got = ask(parent, {"isolation": "own"})
     assert got["type"] == "PolicyError"
     assert "no child with isolation 'own'; it allows inline, pool" in got["text"]
-    assert len(watch.of("worker/started")) == (isolation == "pool")
+    assert system._supervisor.pool._count == (isolation == "pool"), "a process was started"
+
+
+@EVERYWHERE
+def test_an_isolation_that_does_not_exist_is_a_usage_error(
+    system: dsh.ActorSystem, isolation: str
+) -> None:
+    parent = system.create(behaviours.starts, isolation=isolation).agent
+    assert ask(parent, {"isolation": "thread"})["type"] == "UsageError"
 
 
 def test_what_is_no_policy_and_no_budget_is_refused(system: dsh.ActorSystem) -> None:
@@ -190,7 +198,7 @@ def test_a_start_over_the_budget_is_refused_and_leaves_nothing(
     assert account_of(parent).left(0) == before
     assert [info.agent_id for info in store.list()] == [parent.id]
     assert not watch.of("agent/started", "child")
-    assert len(watch.of("worker/started")) == (isolation == "pool")
+    assert system._supervisor.pool._count == (isolation == "pool"), "a process was started"
     assert ask(parent, {"message": "goes on"} if has.get("children") != 0 else {}) != before
 
 
