@@ -72,6 +72,7 @@ class Simulation:
         self._runtime = SimulatedRuntime(self.scheduler)
         self._outside = SimulatedLoop("outside", self.scheduler)
         self._tasks: list[Any] = []
+        self._coroutines: list[Coroutine[Any, Any, Any]] = []
         attached: Any = self.store  # as much of a store as the supervisor uses
         self.system = ActorSystem(
             workers=workers, store=attached, _runtime=self._runtime, **options
@@ -83,6 +84,7 @@ class Simulation:
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
         """Run something from outside of the system, beside everything else."""
+        self._coroutines.append(coroutine)
 
         def begin() -> None:
             loop = self._outside.loop
@@ -191,6 +193,8 @@ class Simulation:
         self.system._supervisor.host.close(0)
         self.system._dispatcher.shutdown(0)
         self._outside.close(0)
+        for coroutine in self._coroutines:  # those that were never begun
+            coroutine.close()
 
 
 def simulate(
