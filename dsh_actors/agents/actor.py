@@ -40,6 +40,8 @@ STARTING: Final = 0
 READY: Final = 1
 RELEASING: Final = 2
 RELEASED: Final = 3
+FAILED: Final = 4
+"""Its start has failed, which its supervisor has still to record: it is not quiet until then."""
 
 NOTHING: Final = codec.encode(None)
 
@@ -374,7 +376,7 @@ class AgentActor(PooledActor):
             if turn.number == 0:
                 self.state = RELEASED
             elif self.state == STARTING:
-                self.state = READY if turn._error is None else RELEASED
+                self.state = READY if turn._error is None else FAILED
             ring = None if turn._is_async else host.permits.give()
         if ring is not None:
             host.pass_on(ring)
@@ -409,7 +411,9 @@ class AgentActor(PooledActor):
     def is_quiet(self) -> bool:
         """Whether it runs nothing and has no accepted work. Called with the lock held."""
         inbox = self.inbox  # what an interrupt has kept there is accepted work
-        return self.running is None and not (inbox.waking or inbox.held) and self.state != STARTING
+        if self.running is not None or inbox.waking or inbox.held:
+            return False
+        return self.state != STARTING and self.state != FAILED
 
     def release(self) -> bool:
         """Run its stop hook, if it has one, and end the actor. The agent must be idle.
@@ -462,7 +466,7 @@ class AgentActor(PooledActor):
                     "runs"
                 )
             if self.scope is None:
-                if self.state == RELEASED:
+                if self.state in (RELEASED, FAILED):
                     raise ScopeInactive(f"agent {self.name!r} has ended, and its scope with it")
                 self.scope = Scope(str(self), self.host.apart)
                 made = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.agents.actor import START_CANCELLED
+from dsh_actors.agents.actor import RELEASED, START_CANCELLED
 from dsh_actors.agents.waiting import Awaited
 from dsh_actors.errors import AgentLost, TurnAborted
 from dsh_actors.lifecycle.causes import EMITTED
@@ -435,6 +435,7 @@ class Teardown:
                 messages = agent.take_all()
             else:
                 messages = agent.inbox.clear()
+                agent.state = RELEASED
             messages += self._core.uncommitted.pop(node.generation, [])
         if self._core.journal is not None:
             cause = node.closing or "disposed"

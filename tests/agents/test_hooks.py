@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 import worker_behaviours as behaviours
-from watching import Watch
+from watching import PATIENCE, Gate, Watch
 
 import dsh_actors as dsh
+from dsh_actors.supervisor.turns import Turns
 
 EVERYWHERE = pytest.mark.parametrize("isolation", ["inline", "pool", "own"])
 
@@ -107,3 +109,33 @@ def test_an_async_start_may_ask_a_plain_agent_under_the_smallest_limit() -> None
     with dsh.ActorSystem(max_turns=1) as system:
         other = system.create(behaviours.echo)
         assert system.create(Asks).agent.ask(None).result(20) == "hello"
+
+
+def test_a_stop_that_races_a_failing_start_reports_the_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The agent was quiet before its failure was on record, so the stop called it completed."""
+    starting, supervising, told = Gate(), Gate(), threading.Event()
+    started = Turns.started
+
+    def tell(turns: Turns, *args: Any) -> None:
+        started(turns, *args)
+        told.set()
+
+    class Fails(dsh.Behaviour):
+        def on_start(self, turn: dsh.Turn) -> None:
+            starting.hold()
+            raise RuntimeError("no start today")
+
+    monkeypatch.setattr(Turns, "started", tell)
+    with dsh.ActorSystem() as system:
+        handle = system.create(Fails)
+        starting.reached()
+        system._supervisor.post(supervising.hold)
+        supervising.reached()
+        stopped = handle.dispose()  # its disposal is to begin when the supervisor goes on
+        starting.open()
+        assert told.wait(PATIENCE)  # and the report of the failure comes after that
+        supervising.open()
+        (end,) = stopped.result(PATIENCE).agents
+    assert (end.outcome, end.detail) == ("failed", "RuntimeError: no start today")
