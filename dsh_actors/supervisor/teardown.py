@@ -319,10 +319,24 @@ class Teardown:
             )
 
     def _give_up(self, stop: Stop) -> None:
-        """Name the survivors: whoever waits for the stop must learn that it is not true."""
-        survivors = self.survivors(stop.order)
-        if survivors and not stop.future.done():
-            stop.settle(self.receipt(stop, survivors))
+        """Name the survivors: whoever waits for the stop must learn that it is not true.
+
+        A large tree whose agents are all quiet is only not through yet: its flushes have their
+        own deadlines, and nothing of it survives.
+        """
+        if stop.future.done():
+            return
+        with self._core.lock:
+            late = [node for node in stop.order if not _released(node)]
+            stuck = any(
+                not self.is_quiet_locked(node) or _waits_for_handle(node) for node in late
+            )
+        if stuck:
+            stop.settle(self.receipt(stop, self.survivors(stop.order)))
+        elif late:
+            stop.timer = self._supervisor.timers.after(
+                KILL_MARGIN, self._supervisor.post, self._give_up, stop
+            )
 
     def give_up_all(self) -> None:
         """The system has ended, whatever did: nobody waits for ever for a part of it."""
