@@ -86,6 +86,27 @@ def _group(
         for peer in row.peers:
             if work(peer) in found:
                 yield _line(row, peer, mine, found[work(peer)])
+        if not row.peers and mine is not None:
+            yield _alone(row, mine)
+
+
+def _alone(row: Row, mine: Figures) -> dict[str, Any]:
+    """The line of a row that has a limit of its own and nobody beside it."""
+    ours = mine.median(row.ours.metric)
+    target = row.target
+    return {
+        "name": row.name,
+        "work": row.work,
+        "unit": row.unit,
+        "ours": ours,
+        "peer": "",
+        "theirs": None,
+        "ratio": None,
+        "target": _target(row) if target is not None else None,
+        "reached": None if target is None or ours is None else target.reached(ours),
+        "problem": f"ours: {mine.problem}" if mine.problem else "",
+        "samples": {"ours": mine.samples.get(row.ours.metric, []), "theirs": []},
+    }
 
 
 def _line(row: Row, peer: Measure, mine: Figures | None, theirs: Figures) -> dict[str, Any]:
