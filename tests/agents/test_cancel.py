@@ -154,7 +154,6 @@ def test_a_claim_races_a_cancel() -> None:
         ran.append(message)
         turn.sleep(3600)
 
-    outcomes = {"discarded": 0, "aborted": 0}
     with MemoryStore() as store, dsh.ActorSystem(store=store) as system:
         agent = system.create(waits).agent
         for number in range(1000):
@@ -176,7 +175,6 @@ def test_a_claim_races_a_cancel() -> None:
     ends = [e.data["reason"] for e in events if e.type == "turn/end"]
     assert ends == ["aborted"] * len(claimed)
     assert len(ran) <= len(claimed)  # a turn may be cancelled before its first step
-    assert outcomes
 
 
 @pytest.mark.behaviour(7)
@@ -363,7 +361,6 @@ def test_a_spawn_races_a_cancel() -> None:
             assert begun.acquire(timeout=PATIENCE)
             handle.agent.cancel(tree=True)
             handle.agent.when_idle().result(PATIENCE)
-        system._supervisor.post(begun.release)
         handle.agent.send(None)
         assert begun.acquire(timeout=PATIENCE)
         receipt = handle.dispose().result(PATIENCE)

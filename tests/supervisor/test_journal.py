@@ -167,6 +167,17 @@ def test_a_message_that_waits_quietly_is_discarded_at_the_end(store: Any, isolat
         handle = system.create(behaviours.echo, isolation=isolation)
         handle.agent.ask("ready").result(PATIENCE)
         id = handle.agent.inject("quietly")
+        if isolation == "pool":
+            pid = system.tree()[0].pid
+            os.kill(pid, signal.SIGSTOP)  # it says nothing now
+            stopped = handle.dispose()
+            for _ in range(5):
+                looked = threading.Event()
+                system._supervisor.post(looked.set)
+                assert looked.wait(PATIENCE)
+                assert store.flush(PATIENCE)
+            assert not stopped.done()
+            os.kill(pid, signal.SIGCONT)
         handle.dispose().result(PATIENCE)
         events = log(store, handle.agent)
     assert ("prompt/discarded", {"id": id, "cause": "disposed"}) in events

@@ -210,31 +210,34 @@ def test_a_new_agent_never_goes_to_a_worker_that_is_dead() -> None:
             pid = after
 
 
-def test_an_observer_that_blocks_a_stop_loses_no_end_of_a_worker() -> None:
-    """The end of the worker came before the disposal of its agent had begun, and was forgotten."""
+def test_a_worker_that_ends_between_the_mark_and_the_disposal_is_not_forgotten() -> None:
+    """Its end was told to a disposal that had not begun, which then waited for it for ever."""
     gate, watch = Gate(), Watch()
 
-    def observer(event: Any) -> None:
-        watch(event)
-        if event["type"] == "cancel_requested":
-            gate.hold()
+    def parent(turn: dsh.Turn, message: Any) -> None:
+        turn.spawn(behaviours.wait, None, id="child", isolation="own")
+        watch.see("progress", "child")
+        turn.signal.add_callback(gate.hold)  # in the notify phase of the stop
+        turn.progress(note="ready")
+        turn.sleep(3600)
 
-    with dsh.ActorSystem(workers=1, on_event=observer) as system:
-        system.create(behaviours.wait, id="w", isolation="own").agent.send(None)
-        watch.see("progress", "w")
-        pid = pid_of(system, "w")
-        stopping = threading.Thread(target=lambda: system.stop("w").result(PATIENCE))
+    with dsh.ActorSystem(on_event=watch) as system:
+        system.create(parent, id="parent").agent.send(None)
+        watch.see("progress", "parent")
+        pid = system.tree()[0].children[0].pid
+        stopping = threading.Thread(target=lambda: system.stop("parent").result(PATIENCE))
         stopping.start()
         gate.reached()
+        swept, sweep = threading.Event(), system._supervisor.teardown._swept
+
+        def sweep_and_tell(nodes: Any) -> None:
+            sweep(nodes)
+            swept.set()
+
+        system._supervisor.teardown._swept = sweep_and_tell  # type: ignore[method-assign]
         os.kill(pid, signal.SIGKILL)
-        watch.see("worker/ended", pid=pid)
-        pool = system._supervisor.pool
-        assert pool.join(PATIENCE)
-        swept = threading.Event()
-        system._supervisor.post(swept.set)
         assert swept.wait(PATIENCE)
-        assert pool.join(PATIENCE)
-        system._supervisor.post(gate.open)
+        gate.open()
         stopping.join(PATIENCE)
         assert not stopping.is_alive()
         assert system.tree() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import worker_behaviours as behaviours
 from watching import PATIENCE, Watch
 
 import dsh_actors as dsh
+from dsh_actors.workers import host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,3 +132,22 @@ def test_an_async_worker_agent_runs_many_turns_side_by_side(isolation: str) -> N
             handle.dispose()
         receipts = [handle.dispose().result(PATIENCE) for handle in handles]
         assert {end.outcome for receipt in receipts for end in receipt.agents} == {"aborted"}
+
+
+def test_the_end_of_a_worker_waits_for_no_behaviour_that_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After each of many system calls it waited 5 ms for the interpreter's lock: seconds in all."""
+    before = sys.getswitchinterval()
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        host, "end_own_descendants", lambda marker: seen.append((marker, sys.getswitchinterval()))
+    )
+    monkeypatch.setattr(os, "_exit", seen.append)
+    try:
+        host._exit("the mark", None)
+    finally:
+        sys.setswitchinterval(before)
+    assert seen[0][0] == "the mark"
+    assert seen[0][1] < 1e-4
+    assert seen[1] == 0
