@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.supervision import RestartType
     from dsh_actors.sessions.store import SessionStore
     from dsh_actors.supervisor.listeners import LifeEvent
-    from dsh_actors.supervisor.teardown import Stop
+    from dsh_actors.supervisor.stops import Stop
 
 CLOSE_MARGIN = 5.0
 """Seconds that the end of a system may take beyond the grace period of its agents."""

@@ -1,12 +1,23 @@
 """The supervisor: performs what the pure core decides.
 
-core.py       the shared state: the tree behind its one lock, settings, observers
-receipt.py    what a stop returns
-factory.py    creation and restart: FactoryOwnership of every agent
-delivery.py   how a message becomes accepted work
-turns.py      what agents in this process tell and ask
-teardown.py   marking, the effects of a disposal, escalation by deadline
-links.py      what workers tell and ask
-journal.py    what goes into the session store
-supervisor.py the Pykka actor that does all of this in order
+core.py        the shared state: the tree behind its one lock, settings, observers
+runtime.py     where threads, processes and clocks come from
+factory.py     how an agent is made, and made again
+preparation.py a creation that is not visible yet: prepare, enter, announce
+ownership.py   owners and factories: who owns agents beside their parent
+listeners.py   who is told of an agent's life; notifier.py calls those that nobody waits for
+delivery.py    how a message becomes accepted work
+turns.py       what agents in this process tell and ask
+links.py       what workers tell and ask
+bounds.py      policies, budgets and depth of live agents
+marking.py     the mark phase of cancels and stops, and the notify phase
+stops.py       stops: from the mark to the receipt, with escalation by deadline
+losses.py      the death of a worker
+teardown.py    the effects of a disposal, and natural ends
+settlement.py  continuable children: settle, notice, next life
+drain.py       drains, of everything or of what is below some agents
+journal.py     what goes into the session store
+receipt.py     what a stop returns
+forks.py       what a forked child may not do
+supervisor.py  the Pykka actor that does all of this in order
 """

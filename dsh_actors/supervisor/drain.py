@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dsh_actors.errors import AgentFailed, SystemClosed
-from dsh_actors.supervisor.teardown import Stop
+from dsh_actors.supervisor.stops import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
+    from dsh_actors.supervisor.marking import Marked
     from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.receipt import Receipt
     from dsh_actors.supervisor.supervisor import Supervisor
-    from dsh_actors.supervisor.teardown import Marked
 
 
 class Drain(Stop):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.actors.future import Future
 from dsh_actors.agents.waiting import Awaited
 from dsh_actors.errors import AdmissionRefused
 from dsh_actors.supervisor.receipt import Receipt
@@ -16,6 +15,7 @@ from dsh_actors.supervisor.receipt import Receipt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.actors.future import Future
     from dsh_actors.agents.handle import AgentHandle
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core

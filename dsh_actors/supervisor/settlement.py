@@ -50,8 +50,8 @@ class Settlement:
     def consider(self, node: Node) -> None:
         """Something changed: settle a continuable child if it is through.
 
-        On the supervisor's thread. All that it depends on is read in the section that closes the node: no message can be
-        accepted, and no child enter, between the judgement and the cut-off.
+        On the supervisor's thread. All that it depends on is read in the section that closes the
+        node: nothing can be accepted, and no child enter, between the judgement and the cut-off.
         """
         core, teardown = self._core, self._supervisor.teardown
         with core.lock:

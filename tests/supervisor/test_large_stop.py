@@ -9,7 +9,7 @@ import pytest
 
 import dsh_actors as dsh
 from dsh_actors.sessions import MemoryStore
-from dsh_actors.supervisor import teardown
+from dsh_actors.supervisor import stops
 from tests.watching import PATIENCE
 
 
@@ -38,15 +38,15 @@ class SlowStore(MemoryStore):
 def test_quiet_agents_whose_flush_takes_longer_than_the_grace_are_no_survivors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(teardown, "KILL_MARGIN", 0.001)
+    monkeypatch.setattr(stops, "KILL_MARGIN", 0.001)
     looked = threading.Semaphore(0)
-    give_up = teardown.Teardown._give_up
+    give_up = stops.Stops._give_up
 
-    def counted(self: teardown.Teardown, stop: teardown.Stop) -> None:
+    def counted(self: stops.Stops, stop: stops.Stop) -> None:
         give_up(self, stop)
         looked.release()
 
-    monkeypatch.setattr(teardown.Teardown, "_give_up", counted)
+    monkeypatch.setattr(stops.Stops, "_give_up", counted)
     store = SlowStore()
     with dsh.ActorSystem(store=store, stop_grace=0.001) as system:
         handle = system.create(lambda turn, message: message, id="quiet")

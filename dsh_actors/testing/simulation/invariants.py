@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors.agents.actor import READY
 from dsh_actors.lifecycle.disposal import STEPS
-from dsh_actors.testing.simulation.wire import SimulatedWorker
 from dsh_actors.testing.simulation.drains import DrainWatch
 from dsh_actors.testing.simulation.lives import LifeWatch
+from dsh_actors.testing.simulation.wire import SimulatedWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
