@@ -65,7 +65,8 @@ class LifeWatch:
                         node.closing is not None, f"{ownership.name} has ended, but {node} goes on"
                     )
             if end.done() and end.exception(0) is None and not end.result(0).survivors:
-                left = list(ownership._live.values())
+                # One that was to be started again is through, and its next life will be refused.
+                left = [n for n in ownership._live.values() if not (n.disposal and n.disposal.done)]
                 self._require(not left, f"{ownership.name} is through, but has {left}")
                 self._require(
                     not ownership._preparing, f"{ownership.name} is through, but prepares"
