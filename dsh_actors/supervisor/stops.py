@@ -133,7 +133,13 @@ class Stops(Marking):
 
     def _begin(self, root: Node) -> None:
         if self.disposals.begin(root).done:
-            self._stopped(root)
+            self._told_and_stopped(root)
+
+    def _told_and_stopped(self, node: Node) -> None:
+        """Its stop is over once the last listener was told, or left behind."""
+        listeners = self._supervisor.listeners
+        if not (listeners.active and listeners.after_those(lambda: self._stopped(node))):
+            self._stopped(node)
 
     def escalate(self, stop: Stop) -> None:
         """The grace period is over: end the workers of whoever has not ended, by force."""

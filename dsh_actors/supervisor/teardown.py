@@ -250,9 +250,7 @@ class Teardown(Losses):
         for waiter in waiters:
             waiter.try_set_result(None)
         # Who waits for the stop finds all told and untracked.
-        listeners = self._supervisor.listeners
-        if not (listeners.active and listeners.after_those(lambda: self._stopped(node))):
-            self._stopped(node)
+        self._told_and_stopped(node)
         if core.draining is not None:
             core.draining.settled(node, failures)
         if restart and spec is not None:

@@ -65,9 +65,7 @@ class Lives:
         if chance < 0.03:
             raise Veto(event.name)
         if chance < 0.06:
-            self._sim.watch.replies.append(
-                ("stop", self._sim.system.stop(event.agent.id))
-            )
+            self._sim.watch.replies.append(("stop", self._sim.system.stop(event.agent.id)))
         elif chance < 0.09:
             self.end_one()
         elif chance < 0.12 and self._signal is not None:
