@@ -41,7 +41,7 @@ _RECEIVE_BYTES = 256 << 10
 _FRAME_TARGET_BYTES = 128 << 10  # a backlog is cut into frames of about this size
 # A sender that keeps sending at shorter intervals than this (seconds), for at least this many
 # messages, is in a hurry: it queues, and makes one system call for many messages.
-_HURRY_INTERVAL = 12e-6
+_HURRY_INTERVAL = 40e-6
 _HURRY_STREAK = 8
 _HURRY_MESSAGES = 64
 _HURRY_BYTES = 32 << 10
