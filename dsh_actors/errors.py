@@ -28,6 +28,7 @@ __all__ = [
     "ScopeInactive",
     "SessionNotFound",
     "StoreError",
+    "SurvivorsError",
     "SystemClosed",
     "TurnAborted",
     "UsageError",
@@ -118,6 +119,10 @@ class BudgetExceeded(DshActorsError):
     ) -> None:
         self.resource, self.left, self.asked = resource, left, asked
         super().__init__(message)
+
+
+class SurvivorsError(DshActorsError):
+    """Agents have not ended within their grace period, and other things failed as well."""
 
 
 class SystemClosed(AdmissionRefused):

@@ -90,14 +90,13 @@ def starts_many(turn: dsh.Turn, orders: list[dict[str, Any]]) -> list[Any]:
 
 
 def spawns(turn: dsh.Turn, options: dict[str, Any]) -> Any:
-    """The same with a continuable child: its reply to the message, or what came instead."""
+    """The same with a continuable child: its id, or what came instead."""
     options = dict(options)
     behaviour, message = options.pop("behaviour", "echo"), options.pop("message", None)
     if "budget" in options:
         options["budget"] = dsh.Budget.from_plain(options["budget"])
     try:
-        child = turn.spawn(f"{HERE}:{behaviour}", message, **options)
-        return child.ask(message).result()
+        return turn.spawn(f"{HERE}:{behaviour}", message, **options).id
     except dsh.BudgetExceeded as error:
         return [error.resource, error.left, error.asked]
     except dsh.DepthExceeded as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dsh_actors.errors import AgentFailed, SystemClosed
+from dsh_actors.errors import AgentFailed, SurvivorsError, SystemClosed
 from dsh_actors.supervisor.stops import Stop
 
 if TYPE_CHECKING:
@@ -52,10 +52,14 @@ class Drain(Stop):
         self.begun = False
 
     def settle(self, receipt: Receipt) -> None:
-        """Settle its future: with the receipt, or with all that failed."""
+        """Settle its future: with the receipt, or with all that failed, survivors included."""
         if self.failures:
+            failures = list(self.failures)
+            if receipt.survivors:
+                names = ", ".join(survivor.id for survivor in receipt.survivors)
+                failures.append(SurvivorsError(f"these agents have not ended: {names}"))
             self.future.try_set_error(
-                ExceptionGroup("not every agent of the drain ended well", self.failures)
+                ExceptionGroup("not every agent of the drain ended well", failures)
             )
         else:
             self.future.try_set_result(receipt)

@@ -13,6 +13,7 @@ from dsh_actors.workers.remote import RemoteAgent, pack
 if TYPE_CHECKING:
     from dsh_actors.workers.process import WorkerProcess
 
+
 class WorkerEvents(Protocol):
     """Who is told what a worker says. Called on its reader thread."""
 

@@ -205,10 +205,12 @@ def test_a_start_over_the_budget_is_refused_and_leaves_nothing(
 @EVERYWHERE
 def test_a_refusal_is_typed_for_a_spawn_too(system: dsh.ActorSystem, isolation: str) -> None:
     parent = system.create(
-        behaviours.spawns, isolation=isolation, budget=dsh.Budget(tokens=5, depth=1)
+        behaviours.spawns, isolation=isolation, budget=dsh.Budget(tokens=5)
     ).agent
     assert ask(parent, {"budget": {"tokens": 6}}) == ["tokens", 5, 6]
-    assert ask(parent, {"behaviour": "spawns", "message": {}}) == [2, 1]
+    assert ask(parent, {"id": "child", "budget": {"tokens": 5}}) == "child"
+    lowest = system.create(behaviours.spawns, isolation=isolation, budget=dsh.Budget(depth=0)).agent
+    assert ask(lowest, {}) == [1, 0]
 
 
 @pytest.mark.parametrize("why", ["taken id", "failing store", "stopping parent"])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 import dsh_actors as dsh
 from dsh_actors.sessions import MemoryStore
 from dsh_actors.supervisor import stops
 from tests.watching import PATIENCE
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class SlowStore(MemoryStore):

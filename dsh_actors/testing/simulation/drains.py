@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dsh_actors.errors import SurvivorsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.actors.future import Future
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.lifecycle.tree import Tree
+    from dsh_actors.supervisor.receipt import Receipt
 
 
 class DrainWatch:
@@ -55,7 +58,7 @@ class DrainWatch:
             parents, future = each
             if future.done():
                 self._under_way.remove(each)
-                if future.exception(0) is not None or future.result(0).complete:
+                if _is_complete(future):
                     self._done.append(parents)
         for ended in self._done:
             if ended is None:
@@ -77,3 +80,12 @@ class DrainWatch:
                     self._require(
                         below.generation <= newest, f"{below} entered below {node}, a sealed one"
                     )
+
+
+def _is_complete(future: Future[Receipt]) -> bool:
+    """Whether everything that was drained has ended, well or not."""
+    error = future.exception(0)
+    if error is None:
+        return future.result(0).complete
+    problems = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+    return not any(isinstance(problem, SurvivorsError) for problem in problems)
