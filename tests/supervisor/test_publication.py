@@ -210,11 +210,12 @@ def test_the_death_of_a_worker_waits_for_the_announcement(system: dsh.ActorSyste
     there: list[bool] = []
 
     def dies(event: dsh.LifeEvent) -> None:
+        system.stop(event.agent.id)  # so that its disposal waits for it to be quiet
         os.kill(agent_of(event).agent.pid, signal.SIGKILL)
         gone = threading.Event()
 
         def look() -> None:
-            if agent_of(event).agent.lost:
+            if agent_of(event).agent.swept:  # all that its end takes is done
                 gone.set()
             else:
                 system._supervisor.timers.after(0.005, system._supervisor.post, look)
