@@ -146,6 +146,11 @@ def resolve(target: Any) -> Resolved:
     return found
 
 
+def found_before(reference: str) -> Resolved | None:
+    """What a reference has been resolved to in this process, if it has been: without importing."""
+    return _resolved.get(reference)
+
+
 def reference(target: Any) -> str:
     """The name by which another process finds this behaviour.
 

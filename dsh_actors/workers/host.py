@@ -166,20 +166,25 @@ class WorkerHost:
                 lock.release()
         for agent in rung.values():
             agent.ring()
+        self._reporter.flush()
 
     def _start(
         self, key: int, name: str, target: str, args: bytes | None, reports: bool, life: Any,
         limits: list[Any] | None = None,
     ) -> None:  # fmt: skip
         decoded = codec.decode(args) if args is not None else None
-        agent = self._agents[key] = self._host.start(name, key, target, decoded)
+        found = behaviours.found_before(target)  # only then is there nothing to import
+        agent = self._agents[key] = self._host.start(name, key, found or target, decoded)
         agent.reports = reports
         if life is not None:
             agent.turns, agent.remembered = life
         if limits is not None:
             agent.policy = Policy.from_plain(limits[0])
             agent.meter = GrantedTurns(key, self._send) if limits[1] else None
-        agent.ring()
+        if agent.is_set_up:
+            self._reporter.queue(self._started_frame(agent))
+        else:
+            agent.ring()
 
     def _turn_granted(self, key: int, granted: bool) -> None:
         with self._host.lock:
@@ -280,11 +285,15 @@ class WorkerHost:
         """Ask the supervisor, which alone knows."""
         return Budget.from_plain(self._request(turn, frames.LEFT))
 
+    @staticmethod
+    def _started_frame(agent: AgentActor) -> list[Any]:
+        hooks = agent.instance is not None
+        return [frames.STARTED, agent.key, hooks, agent.resumable, agent.takes_notices]
+
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """Report the start."""
         if error is None:
-            hooks = agent.instance is not None
-            self._send([frames.STARTED, agent.key, hooks, agent.resumable, agent.takes_notices])
+            self._send(self._started_frame(agent))
         else:
             self._send([frames.START_FAILED, agent.key, *error])
 

@@ -39,6 +39,11 @@ class Reporter:
 
     def send(self, frame: list[Any]) -> None:
         """Send a frame behind all that was reported before it."""
+        self.queue(frame)
+        self._link.flush()
+
+    def queue(self, frame: list[Any]) -> None:
+        """Queue a frame in its order; :meth:`flush` sends it."""
         try:
             with self._lock:
                 if self._done:
@@ -46,6 +51,9 @@ class Reporter:
                 self._link.queue_packed(pack(frame))
         except LinkClosed:
             return  # the process is about to end
+
+    def flush(self) -> None:
+        """Send what is queued, if anything is."""
         self._link.flush()
 
     def done(self, key: int, turn: int, message: int, result: bytes, *, more: bool) -> None:
