@@ -300,3 +300,13 @@ def test_the_alias_of_the_main_script_in_workers_is_the_same_home() -> None:
     in_worker = make("__mp_main__")
 
     assert type(codec.decode(data)) is in_worker
+
+
+@pytest.mark.parametrize("offset", [1, -1, 999_999, -999_999, 1_000_000, 60_000_000])
+def test_an_offset_below_a_second_is_kept(offset: int) -> None:
+    """CPython's ``fromisoformat`` takes such an offset for UTC; hypothesis found it."""
+    zone = dt.timezone(dt.timedelta(microseconds=offset))
+    for value in (dt.datetime(2000, 1, 1, tzinfo=zone), dt.time(12, 30, tzinfo=zone)):
+        back = codec.decode(codec.encode(value))
+        assert back == value
+        assert back.utcoffset() == value.utcoffset()

@@ -310,11 +310,11 @@ def _decode_extension(code: int, data: bytes) -> Any:
         return MARK
     text = data.decode("ascii")
     if code == _DATETIME:
-        return dt.datetime.fromisoformat(text)
+        return _exactly(dt.datetime.fromisoformat(text), text)
     if code == _DATE:
         return dt.date.fromisoformat(text)
     if code == _TIME:
-        return dt.time.fromisoformat(text)
+        return _exactly(dt.time.fromisoformat(text), text)
     raise MessageError("$", f"unknown extension type {code}")
 
 
@@ -336,3 +336,15 @@ def _decode_dataclass(data: bytes) -> Any:
 def _is_enum(value: Any) -> bool:
     enum = sys.modules.get("enum")  # without it no enum can exist
     return enum is not None and isinstance(value, enum.Enum)
+
+
+_Zoned = TypeVar("_Zoned", dt.datetime, dt.time)
+
+
+def _exactly(value: _Zoned, text: str) -> _Zoned:
+    """Give a value the offset in its text, which CPython takes for UTC if it is below a second."""
+    if value.tzinfo is not dt.UTC or text.endswith("+00:00"):
+        return value
+    sign = -1 if text[-16] == "-" else 1  # as in -00:00:00.000001
+    offset = dt.timedelta(microseconds=sign * int(text[-6:]))
+    return value.replace(tzinfo=dt.timezone(offset))

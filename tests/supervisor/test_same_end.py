@@ -77,13 +77,13 @@ def test_a_factory_and_a_drain_leave_the_same() -> None:
 
         def parent(turn: dsh.Turn, message: Any, spawned: list[dsh.Agent] = spawned) -> None:
             turn.scope.tool("tool", echo)
-            for isolation in ("inline", "pool"):
-                spawned.append(
-                    turn.spawn(
-                        "tests.worker_behaviours:wait", None,
-                        id=f"child-{isolation}", isolation=isolation,
-                    )
-                )  # fmt: skip
+            spawned.extend(
+                turn.spawn(
+                    "tests.worker_behaviours:wait", None,
+                    id=f"child-{isolation}", isolation=isolation,
+                )
+                for isolation in ("inline", "pool")
+            )  # fmt: skip
 
         with dsh.ActorSystem(workers=1) as system:
             for event in ("agent/created", "agent/disposed", "session/disposed"):
