@@ -318,3 +318,9 @@ def asks_its_parent(turn: dsh.Turn, message: Any) -> str:
     except dsh.AskCycle as error:
         return type(error).__name__
     return "none"
+
+
+def asks_its_child(turn: dsh.Turn, count: int) -> list[Any]:
+    """Spawn a child and ask it one thing after the other, whatever it does in between."""
+    child = turn.spawn(echo, "first", isolation="pool" if count % 2 else "inline")
+    return [child.ask(number).result() for number in range(count)]

@@ -125,6 +125,9 @@ class Core:
         self.announcing: dict[int, list[Node]] = {}
         # What owns an agent beside its parent.
         self.owned: dict[int, tuple[Ownership, ...]] = {}
+        # Children that have left the map and may go on, by generation, for a parent in a worker:
+        # it knows them by that, while one in this process holds them itself.
+        self.dormant: dict[int, dict[int, Node]] = {}
         self.idle_waiters: dict[int, list[Future[None]]] = {}
         self.started_at: dict[int, float] = {}
         self.sessions: dict[int, str] = {}
@@ -159,5 +162,6 @@ class Core:
         generation = node.generation
         for table in (
             self.specs, self.runs, self.progress, self.uncommitted, self.started_at, self.sessions,
+            self.dormant,
         ):  # fmt: skip
             table.pop(generation, None)

@@ -334,9 +334,14 @@ class Links:
     def _address(self, node: Node) -> list[Any]:
         return [node.id, node.generation, self._core.sessions.get(node.generation)]
 
-    def _exact(self, id: str, generation: int) -> Node:
+    def _target(self, seat: RemoteAgent, id: str, generation: int) -> Node:
+        """The live agent that an agent in a worker means, or a child of its that may go on."""
         node = self._core.tree.exact(id, generation)
         if node is None:
+            with self._core.lock:
+                node = self._core.dormant.get(seat.key, {}).get(generation)
+            if node is not None:
+                return node.latest
             successor = self._core.tree.nodes.get(id)
             more = "; a successor with the same id is alive" if successor is not None else ""
             raise AgentGone(f"agent {id!r} has ended; the message was refused{more}")
@@ -346,7 +351,7 @@ class Links:
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int,
         kind: Any, body: bytes,
     ) -> None:  # fmt: skip
-        node = self._exact(id, generation)
+        node = self._target(seat, id, generation)
         self._supervisor.settlement.check_delivery(seat.node, node)
         delivery = self._supervisor.delivery
         if self._core.journal is None:
@@ -368,7 +373,7 @@ class Links:
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int,
         kind: Any, body: bytes, chain: list[str],
     ) -> None:  # fmt: skip
-        node = self._exact(id, generation)
+        node = self._target(seat, id, generation)
         self._supervisor.settlement.check_delivery(seat.node, node)
         self._supervisor.delivery.deliver(
             node, kind, body, ForwardedReply(worker, number), tuple(chain)

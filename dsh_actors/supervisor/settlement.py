@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import codec
 from dsh_actors.agents.message import FOLLOW_UP, NOTICE, STEER, Message
 from dsh_actors.errors import AgentGone, NotAuthorized
+from dsh_actors.workers.remote import RemoteAgent
 
 if TYPE_CHECKING:
     from dsh_actors.lifecycle.causes import Cause
@@ -73,6 +74,17 @@ class Settlement:
         parent = node.parent
         if parent is not None and parent.continuable is not None and parent.closing is None:
             self._supervisor.post(self.consider, parent)
+
+    def removed_locked(self, node: Node) -> None:
+        """A child has left the map: keep it for a parent in a worker, which may go on with it."""
+        parent = node.parent
+        if (
+            node.continuable is not None
+            and parent is not None
+            and parent.closing is None
+            and isinstance(parent.agent, RemoteAgent)
+        ):
+            self._core.dormant.setdefault(parent.generation, {})[node.generation] = node
 
     # -- the notice --------------------------------------------------------------------------------
 

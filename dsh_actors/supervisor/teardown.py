@@ -196,6 +196,7 @@ class Teardown(Losses):
         """Its id is free from here on."""
         with self._core.lock:
             self._core.tree.remove(node)
+            self._supervisor.settlement.removed_locked(node)
             if node.bounds is not None and not node.restarting:
                 self._supervisor.boundaries.close_locked(node)
         if self._supervisor.listeners.active:

@@ -219,7 +219,7 @@ def test_a_parent_that_fails_on_a_notice_delays_nobody() -> None:
     watch = Watch()
     with dsh.ActorSystem(on_event=watch) as system:
         agent = system.create(parent, id="parent").agent
-        agent.ask(None).result(PATIENCE)
+        agent.send(None)  # the notice may come as a step of this very turn
         watch.see("agent/ended", "child")
         watch.see("turn/end", "parent", reason="error")
         assert agent.status in ("idle", "waiting")
@@ -299,6 +299,15 @@ def test_a_message_that_meets_the_settlement_is_never_lost() -> None:
             if event.get("agent") == "child" and event["type"] in ("agent/started", "agent/ended"):
                 lives += 1 if event["type"] == "agent/started" else -1
                 assert lives in (0, 1)
+
+
+@pytest.mark.behaviour(150)
+def test_a_parent_in_a_worker_goes_on_with_its_child_as_well() -> None:
+    """Each ask may meet the child before, in or after its settlement."""
+    with dsh.ActorSystem(workers=2) as system:
+        agent = system.create("tests.worker_behaviours:asks_its_child", isolation="pool").agent
+        for count in (20, 21) * 5:
+            assert agent.ask(count).result(PATIENCE) == list(range(count))
 
 
 @pytest.mark.behaviour(150)

@@ -164,6 +164,7 @@ class Watch:
             require(not left, f"the system has ended, but {name} has {list(left.values())}")
         for name in (
             "specs", "runs", "progress", "uncommitted", "idle_waiters", "started_at", "sessions",
+            "dormant",
         ):  # fmt: skip
             left = getattr(core, name)
             require(not left, f"the system has ended, but {name} has {left}")
