@@ -14,6 +14,7 @@ PEERS = ("xoscar", "trio")
 
 ONE_PROCESSOR = (
     "benchmarks.ours.inline",
+    "benchmarks.ours.continuable",
     "benchmarks.peers.threading_actor",
     "benchmarks.peers.trio_peer",
     "benchmarks.peers.raw:handoff",
