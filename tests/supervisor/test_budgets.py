@@ -63,10 +63,10 @@ def test_a_child_gets_what_its_parent_has_of_what_it_asks_for(
     policy = dsh.Policy(tools=["read", "write"], paths=["/work"], network=False)
     parent = system.create(behaviours.starts, isolation=isolation, policy=policy).agent
     for child in ("inline", "pool"):
-        wide = {"tools": ["read", "bash"], "paths": ["/work/a", "/etc"], "max_depth": 5}
+        wide = {"tools": ["read", "bash"], "paths": ["/srv/a", "/etc"], "max_depth": 5}
         order = {"behaviour": "policy", "isolation": child, "policy": wide}
         assert ask(parent, order) == {
-            "tools": ["read"], "paths": ["/work/a"], "network": False, "max_depth": 5,
+            "tools": ["read"], "paths": ["/srv/a"], "network": False, "max_depth": 5,
         }  # fmt: skip
         assert ask(parent, {"behaviour": "policy", "isolation": child}) == policy.to_plain()
 
