@@ -60,7 +60,7 @@ def ask(agent: dsh.Agent, message: Any = None) -> Any:
 def test_a_child_gets_what_its_parent_has_of_what_it_asks_for(
     system: dsh.ActorSystem, isolation: str
 ) -> None:
-    policy = dsh.Policy(tools=["read", "write"], paths=["/work"], network=False)
+    policy = dsh.Policy(tools=["read", "write"], paths=["/srv"], network=False)
     parent = system.create(behaviours.starts, isolation=isolation, policy=policy).agent
     for child in ("inline", "pool"):
         wide = {"tools": ["read", "bash"], "paths": ["/srv/a", "/etc"], "max_depth": 5}
