@@ -1,0 +1,1 @@
+"""The control plane: a running system listens on a private unix socket."""
