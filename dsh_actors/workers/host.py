@@ -37,12 +37,12 @@ from dsh_actors.errors import (
 )
 from dsh_actors.lifecycle.budget import Budget
 from dsh_actors.lifecycle.policy import ISOLATIONS, Policy
+from dsh_actors.processes.proctree import end_own_descendants
 from dsh_actors.workers import frames
 from dsh_actors.workers.early import worker_name
 from dsh_actors.workers.link import Link
 from dsh_actors.workers.meter import GrantedTurns
 from dsh_actors.workers.process import import_parent_main
-from dsh_actors.workers.proctree import end_own_descendants
 from dsh_actors.workers.reporter import Reporter
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from dsh_actors.workers.worker import Worker, WorkerEvents
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.processes.proctree import Ended
     from dsh_actors.workers.process import WorkerProcess
-    from dsh_actors.workers.proctree import Ended
 
 ENDING_GRACE = 1.0
 """Seconds that a worker with nothing to do gets to end by itself."""
@@ -174,7 +174,7 @@ class WorkerPool:
             self._enders.add(thread)
 
     def _end(self, worker: Worker, force: bool, then: Callable[[], None] | None) -> None:
-        from dsh_actors.workers.proctree import end_tree
+        from dsh_actors.processes.proctree import end_tree
 
         process = worker.process
         assert process is not None
@@ -210,7 +210,7 @@ class WorkerPool:
 
     def kill_now(self) -> None:
         """SIGKILL every worker's process tree, waiting for nothing else. The last resort."""
-        from dsh_actors.workers.proctree import kill_tree_now
+        from dsh_actors.processes.proctree import kill_tree_now
 
         for worker in list(self.workers.values()):
             if worker.process is not None:

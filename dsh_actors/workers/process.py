@@ -25,6 +25,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.errors import UsageError, WorkerStartError
+from dsh_actors.processes.identity import MARKER, ProcessId, start_time
 from dsh_actors.workers.boot import (
     FATAL_SIGNALS,
     PROGRAM,
@@ -32,7 +33,6 @@ from dsh_actors.workers.boot import (
     import_parent_main,
     importing_main,
 )
-from dsh_actors.workers.identity import ProcessId, start_time
 
 if TYPE_CHECKING:
     import socket
@@ -48,9 +48,6 @@ __all__ = [
     "importing_main",
     "start_worker",
 ]
-
-MARKER = "DSH_ACTORS_WORKER"
-"""The environment variable that marks a worker and what it starts; nested marks join by ``;``."""
 
 STATUS_UNKNOWN = 255
 """The exit code if another part of this program has taken it."""
@@ -225,7 +222,7 @@ def _hang_up(reference: weakref.ref[WorkerProcess]) -> None:
 
 
 def _await_or_kill(reference: weakref.ref[WorkerProcess]) -> None:
-    from dsh_actors.workers.proctree import kill_tree_now
+    from dsh_actors.processes.proctree import kill_tree_now
 
     worker = reference()
     if worker is not None and worker.wait(EXIT_GRACE) is None:

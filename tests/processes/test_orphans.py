@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import scripts
 
-from dsh_actors.workers.identity import ProcessId, is_running
+from dsh_actors.processes.identity import ProcessId, is_running
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import pytest
 
 from dsh_actors import codec
 from dsh_actors.errors import MessageError, WorkerStartError
-from dsh_actors.workers.identity import ProcessId, is_running
+from dsh_actors.processes.identity import ProcessId, is_running
 from dsh_actors.workers.process import (
     STATUS_UNKNOWN,
     WorkerProcess,

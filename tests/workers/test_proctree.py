@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dsh_actors import codec
-from dsh_actors.workers.identity import ProcessId, is_running
+from dsh_actors.processes.identity import ProcessId, is_running
+from dsh_actors.processes.proctree import Ended, end_tree, kill_tree_now, marked, tree_of
 from dsh_actors.workers.process import WorkerProcess, start_worker
-from dsh_actors.workers.proctree import Ended, end_tree, kill_tree_now, marked, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -85,7 +85,7 @@ def start_family(sock: socket.socket, params: dict[str, Any]) -> None:
     pids = [STARTERS[kind]() for kind in params["kinds"]]
     send(sock, pids)
     if params.get("at_end") == "own":
-        from dsh_actors.workers.proctree import end_own_descendants
+        from dsh_actors.processes.proctree import end_own_descendants
 
         sock.recv(1)
         end_own_descendants(params["marker"])
@@ -95,7 +95,7 @@ def start_family(sock: socket.socket, params: dict[str, Any]) -> None:
 
 def start_for_ever(sock: socket.socket, params: dict[str, Any]) -> None:
     """Replace each process that ends by a new one, until the end, then end them all."""
-    from dsh_actors.workers.proctree import end_own_descendants
+    from dsh_actors.processes.proctree import end_own_descendants
 
     running = threading.Event()
 

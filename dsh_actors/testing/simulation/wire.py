@@ -16,8 +16,8 @@ from dsh_actors.workers.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.processes.proctree import Ended
     from dsh_actors.testing.simulation.runtime import SimulatedRuntime
-    from dsh_actors.workers.proctree import Ended
     from dsh_actors.workers.worker import WorkerEvents
 
 KILLED = -9

@@ -18,15 +18,15 @@ import signal
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from dsh_actors.workers.identity import (
+from dsh_actors.processes.identity import (
     LINUX,
+    MARKER,
     ProcessId,
     is_running,
     parse_stat,
     start_of,
     state_and_start,
 )
-from dsh_actors.workers.process import MARKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

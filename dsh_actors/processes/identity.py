@@ -6,7 +6,10 @@ import os
 import sys
 from typing import NamedTuple
 
-__all__ = ["ProcessId", "is_running", "start_time", "state_and_start"]
+__all__ = ["MARKER", "ProcessId", "is_running", "start_time", "state_and_start"]
+
+MARKER = "DSH_ACTORS_WORKER"
+"""The environment variable that marks a worker and what it starts; nested marks join by ``;``."""
 
 LINUX = sys.platform == "linux"
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,1 @@
+"""Processes of the machine: which one is meant, what belongs to it, and how it is ended."""

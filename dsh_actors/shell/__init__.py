@@ -1,0 +1,1 @@
+"""Runs commands: each in a session of its own, under a keeper, and gone when it has ended."""
