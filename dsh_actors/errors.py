@@ -6,6 +6,8 @@ name, message and traceback text and are never unpickled.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 __all__ = [
     "AdmissionRefused",
     "AgentFailed",
@@ -20,12 +22,14 @@ __all__ = [
     "DshActorsError",
     "DuplicateId",
     "ForkedSystemError",
+    "Holder",
     "InboxFull",
     "InitiatorClosed",
     "MessageError",
     "NotAuthorized",
     "PolicyError",
     "ScopeInactive",
+    "SessionHeld",
     "SessionNotFound",
     "StoreError",
     "SurvivorsError",
@@ -195,12 +199,50 @@ class WorkerStartError(DshActorsError):
     """A worker process did not start; the message carries what it wrote to stderr."""
 
 
+class ShellStartError(DshActorsError):
+    """A command could not be started; nothing of it is left."""
+
+
+class ShellTaskUnknown(DshActorsError):
+    """There is no such task, or it is not the caller's: both are refused in the same words."""
+
+
 class StoreError(DshActorsError):
     """The session store cannot be opened, read or written."""
 
 
 class SessionNotFound(StoreError):
     """No session with this id is in the store."""
+
+
+class Holder(NamedTuple):
+    """Who may write to a session: one open store of one process.
+
+    Parameters:
+        name: of the system that works there.
+        host: the machine's name.
+        pid: its process on that machine.
+        started: when it opened the store, in Unix seconds.
+        heartbeat: when it last showed that it is alive, in Unix seconds.
+    """
+
+    name: str
+    host: str
+    pid: int
+    started: float
+    heartbeat: float
+
+
+class SessionHeld(StoreError):
+    """A session belongs to another holder; here it can be read and forked, but not written.
+
+    Parameters:
+        holder: who holds it.
+    """
+
+    def __init__(self, message: str, *, holder: Holder | None = None) -> None:
+        self.holder = holder
+        super().__init__(message)
 
 
 class Cancelled(BaseException):

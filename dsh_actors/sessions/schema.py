@@ -4,9 +4,10 @@
 sessions reads neither events nor their pages. Keys are never used twice: a writer that sleeps
 while its session is deleted cannot wake up in another one.
 
-``holders`` and ``leases`` say which living process may write to a session. A process is known by
-host, boot, pid and start time, because a pid alone is used again; ``token`` grows with every
-takeover and fences the former holder off.
+A session's lease is in its head: ``holder`` is the open store that alone may write to it, and
+``token`` grows with every change of hands. A lease whose holder is not in ``holders`` is free, so
+that the end of a store frees all of its sessions with one row. ``fence`` counts the sessions that
+were taken from a holder: as long as it has not grown, the holder still has all that it took.
 """
 
 from __future__ import annotations
@@ -76,7 +77,31 @@ CREATE TABLE leases (
 CREATE INDEX leases_by_holder ON leases (holder);
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1,)
+# Nothing was ever written to these two by version 1.
+_VERSION_2 = """
+DROP TABLE leases;
+DROP TABLE holders;
+
+CREATE TABLE holders (
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    host TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    pid_started REAL NOT NULL,
+    image TEXT NOT NULL,
+    started REAL NOT NULL,
+    heartbeat REAL NOT NULL,
+    uptime REAL NOT NULL,
+    ttl REAL NOT NULL,
+    fence INTEGER NOT NULL DEFAULT 0
+);
+
+ALTER TABLE heads ADD COLUMN holder INTEGER REFERENCES holders (key);
+ALTER TABLE heads ADD COLUMN token INTEGER NOT NULL DEFAULT 0;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
 """The statements that take a store from version ``n`` to ``n + 1``; never edited, only added to."""
 
 VERSION = len(MIGRATIONS)
