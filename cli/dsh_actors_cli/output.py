@@ -20,6 +20,7 @@ __all__ = [
     "is_user_error",
     "open_standard_descriptors",
     "print_error",
+    "print_warning",
     "to_json",
 ]
 
@@ -106,15 +107,23 @@ def discard_stderr() -> None:
 
 def print_error(message: str, code: int) -> int:
     """Print one line on stderr that says what is wrong, and return `code`."""
+    _print_line("error", message)
+    return code
+
+
+def print_warning(message: str) -> None:
+    """Print one line on stderr about what works less well than it should."""
+    _print_line("warning", message)
+
+
+def _print_line(kind: str, message: str) -> None:
     from dsh_actors.observe.display import display_text
 
-    line = f"dsh-actors: error: {display_text(message)}\n"
     try:
-        sys.stderr.write(line)
+        sys.stderr.write(f"dsh-actors: {kind}: {display_text(message)}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
-        return code  # nobody reads; the code still tells
-    return code
+        return  # nobody reads; the code still tells
 
 
 def is_user_error(error: BaseException) -> bool:
