@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dsh_actors_cli import exits, output
-from dsh_actors_cli.options import json_option, resolve_from_here, set_option
-from dsh_actors_cli.trees import misnamed, walk
+from dsh_actors_cli.options import config_option, json_option, resolve_from_here, set_option
+from dsh_actors_cli.trees import load, misnamed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,14 +33,13 @@ reason.
 
 @click.command(epilog=_EPILOG)
 @click.argument("tree", type=click.Path())
+@config_option
 @set_option
 @json_option
-def check(tree: str, parameters: Mapping[str, str], as_json: bool) -> int:
+def check(tree: str, config: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> int:
     """Check the file TREE, import its behaviours, and show the tree as it would run."""
-    from dsh_actors.config import load_tree
-
     resolve_from_here()
-    spec = load_tree(tree, parameters=parameters)
+    spec = load(tree, config=config, settings=settings)
     found, errors = _resolve_all(spec)
     for error in errors:
         output.print_error(error, exits.USAGE)

@@ -12,7 +12,7 @@ from dsh_actors.actors.future import Future
 from dsh_actors.errors import AgentGone, BehaviourError, DshActorsError
 from dsh_actors_cli import exits, output, signals
 from dsh_actors_cli.outcome import Answer, Outcome, judge, result_object
-from dsh_actors_cli.trees import misnamed, walk
+from dsh_actors_cli.trees import load, misnamed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +44,8 @@ class Options:
     Attributes:
         tree: the tree file.
         prompt: the text that replaces the prompt in the file, if any.
-        parameters: of the tree, by name.
+        config: the files of `--config`, in order.
+        settings: what `--set` gave, as `KEY=VALUE`, in order.
         workers: how many worker processes; None leaves it to the file.
         form: of the result.
         timeout: seconds that the run may take; None for no limit.
@@ -54,7 +55,8 @@ class Options:
 
     tree: str
     prompt: str | None
-    parameters: Mapping[str, str]
+    config: tuple[str, ...]
+    settings: tuple[str, ...]
     workers: int | None
     form: Format
     timeout: float | None
@@ -78,10 +80,12 @@ def run_tree(options: Options) -> int:
 
 
 def _load(options: Options) -> TreeSpec:
-    from dsh_actors.config import MISSING, load_tree
+    from dsh_actors.config import MISSING
     from dsh_actors.errors import UsageError
 
-    spec = load_tree(options.tree, parameters=options.parameters, prompt=options.prompt)
+    spec = load(
+        options.tree, config=options.config, settings=options.settings, prompt=options.prompt
+    )
     if all(agent.prompt is MISSING for agent in spec.agents):
         raise UsageError(
             f"{options.tree}: no agent at the root has a prompt; add a prompt to one, or give "

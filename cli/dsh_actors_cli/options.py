@@ -8,28 +8,36 @@ from pathlib import Path
 
 import click
 
-__all__ = ["json_option", "resolve_from_here", "set_option", "store_option"]
+__all__ = ["config_option", "json_option", "resolve_from_here", "set_option", "store_option"]
 
 
 def _assignments(
     _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+) -> tuple[str, ...]:
     for value in values:
-        key, equals, text = value.partition("=")
+        key, equals, _ = value.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter(f"{value!r} is not KEY=VALUE")
-        pairs[key.strip()] = text
-    return pairs
+    return values
 
 
 set_option = click.option(
     "--set",
-    "parameters",
+    "settings",
     metavar="KEY=VALUE",
     multiple=True,
     callback=_assignments,
-    help="Give a parameter of the tree file a value. May be repeated.",
+    help="Give a parameter of the tree file a value, or set one of its values by its dotted "
+    "path, e.g. system.workers=3 or agents.ID.isolation=own. May be repeated.",
+)
+config_option = click.option(
+    "--config",
+    "config",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(),
+    help="Lay a file over the tree file, after those of the system, the user and the project. "
+    "May be repeated.",
 )
 store_option = click.option(
     "--store",

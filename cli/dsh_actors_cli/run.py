@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dsh_actors_cli.duration import seconds_option
-from dsh_actors_cli.options import resolve_from_here, set_option, store_option
+from dsh_actors_cli.options import config_option, resolve_from_here, set_option, store_option
 
 __all__ = ["run"]
 
@@ -38,6 +38,7 @@ ended; a second one exits at once.
     type=click.Path(allow_dash=True),
     help="Read the prompt from a file, or from stdin with '-'.",
 )
+@config_option
 @set_option
 @click.option(
     "--workers",
@@ -80,7 +81,8 @@ def run(tree: str, prompt: str | None, prompt_file: str | None, **options: Any) 
         Options(
             tree=tree,
             prompt=prompt,
-            parameters=options["parameters"],
+            config=options["config"],
+            settings=options["settings"],
             workers=options["workers"],
             form=options["form"],
             timeout=options["timeout"],

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dsh_actors.config import AgentSpec, TreeSpec
     from dsh_actors.errors import ConfigError
 
-__all__ = ["misnamed", "walk"]
+__all__ = ["load", "misnamed", "walk"]
 
 _FAULT = "BehaviourError: "
+
+
+def load(
+    tree: str, *, config: Sequence[str] = (), settings: Sequence[str] = (), prompt: Any = None
+) -> TreeSpec:
+    """Read a tree file, with everything that is laid over it.
+
+    Parameters:
+        tree: the file.
+        config: the files of `--config`, in order.
+        settings: what `--set` gave, as `KEY=VALUE`, in order.
+        prompt: unless None, the prompt of the first root agent.
+
+    Raises:
+        ConfigError: a file or a setting is wrong.
+    """
+    from dsh_actors.config import find_overlays, load_tree
+
+    return load_tree(
+        tree, prompt=prompt, overlays=[*find_overlays(tree), *config], settings=settings
+    )
 
 
 def walk(agents: Iterable[AgentSpec]) -> Iterator[AgentSpec]:

@@ -7,14 +7,19 @@ only when a file is read.
 from __future__ import annotations
 
 from dsh_actors.config.load import json_schema, load_tree
+from dsh_actors.config.overlays import OverlayFile, OverlayPlace, find_overlays, overlay_places
 from dsh_actors.config.spec import MISSING, AgentSpec, ParameterSpec, SystemSpec, TreeSpec
 
 __all__ = [
     "MISSING",
     "AgentSpec",
+    "OverlayFile",
+    "OverlayPlace",
     "ParameterSpec",
     "SystemSpec",
     "TreeSpec",
+    "find_overlays",
     "json_schema",
     "load_tree",
+    "overlay_places",
 ]

@@ -13,7 +13,7 @@ from dsh_actors.config.validate import validate
 from dsh_actors.errors import MessageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dsh_actors.config.document import Document, Path
 
@@ -25,6 +25,8 @@ def load_tree(
     *,
     parameters: Mapping[str, str] | None = None,
     prompt: Any = MISSING,
+    overlays: Sequence[str | os.PathLike[str]] | None = None,
+    settings: Sequence[str] = (),
 ) -> TreeSpec:
     """Read and check a tree file. No behaviour is imported.
 
@@ -46,7 +48,8 @@ def load_tree(
     document = read_document(os.fspath(path))  # errors name the file as the user did
     validate(document)
     declared = declared_parameters(document)
-    values = parameter_values(document, declared, parameters or {})
+    given = {**(parameters or {}), **dict(setting.split("=", 1) for setting in settings)}
+    values = parameter_values(document, declared, given)
     reader = _AgentReader(document, Substitution(document, values))
     agents = reader.agents(document.value["agents"], ("agents",))
     if prompt is not MISSING and prompt is not None:
