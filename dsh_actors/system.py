@@ -251,6 +251,21 @@ class ActorSystem:
         """
         return self._supervisor.listeners.on(event, listener)
 
+    def observe(self, listener: Callable[[Mapping[str, Any]], Any]) -> Callable[[], None]:
+        """Listen to the events of the system, beside whoever listens already.
+
+        Parameters:
+            listener: called as ``on_event`` is. Its failure is logged and starves nobody. The
+                starts of turns are not told of agents that were created in a worker while
+                nobody listened, if there is no store.
+
+        Returns:
+            A function that takes the listener out again; it may be told of an event that is
+            just under way. Calling it twice is harmless.
+        """
+        self._check_fork()
+        return self._core.observers.add(listener)
+
     @property
     def configuration(self) -> AgentFactory:
         """The factory of this system that owns what tree files declare. Nobody needs a handle."""

@@ -12,6 +12,7 @@ from dsh_actors.agents.containment import passes
 from dsh_actors.lifecycle.tree import Tree
 from dsh_actors.observe.logging import get_logger
 from dsh_actors.supervisor.forks import watch
+from dsh_actors.supervisor.observers import Observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,6 +106,7 @@ class Core:
         self.pid = runtime.pid
         self.system_id = f"{name}-{self.pid}-{runtime.token()}"
         self.observer = observer
+        self.observers = Observers(self)
         self.journal: Journal | None = None
         # Told of creations and ends, as long as a drain is under way.
         self.draining: Drains | None = None
