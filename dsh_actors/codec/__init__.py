@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from dsh_actors.codec.wire import MAX_BYTES, decode, encode, register, stream_decoder
+from dsh_actors.codec.wire import (
+    MAX_BYTES,
+    decode,
+    decode_leniently,
+    encode,
+    register,
+    stream_decoder,
+)
 
-__all__ = ["MAX_BYTES", "decode", "encode", "register", "stream_decoder"]
+__all__ = ["MAX_BYTES", "decode", "decode_leniently", "encode", "register", "stream_decoder"]

@@ -280,6 +280,23 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
         raise _not_decodable(error) from error
 
 
+def decode_leniently(data: bytes | bytearray | memoryview) -> Any:
+    """Decode what `encode` made, with the fields of a dataclass that is not known here as a dict.
+
+    For data that outlives the program that wrote it: it is read by programs without its classes,
+    and by ones in which a class has changed since.
+
+    Raises:
+        MessageError: the bytes are not one encoded value.
+    """
+    try:
+        return _unpackb(data, strict_map_key=False, ext_hook=_decode_lenient, timestamp=3)
+    except MessageError:
+        raise
+    except Exception as error:
+        raise _not_decodable(error) from error
+
+
 def stream_decoder(max_bytes: int) -> Any:
     """Make a decoder of many values in a row.
 
@@ -316,6 +333,19 @@ def _decode_extension(code: int, data: bytes) -> Any:
     if code == _TIME:
         return _exactly(dt.time.fromisoformat(text), text)
     raise MessageError("$", f"unknown extension type {code}")
+
+
+def _decode_lenient(code: int, data: bytes) -> Any:
+    if code != _DATACLASS:
+        return _decode_extension(code, data)
+    name, fields = decode_leniently(data)
+    registration = _by_name.get(name)
+    if registration is None:
+        return fields
+    try:
+        return registration.cls(**fields)
+    except Exception:
+        return fields
 
 
 def _decode_dataclass(data: bytes) -> Any:

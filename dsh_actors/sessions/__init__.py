@@ -7,21 +7,33 @@ the thread that commit in groups, ``memory`` and ``sqlite`` the two stores. Noth
 
 from __future__ import annotations
 
-from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo
+from dsh_actors.sessions.events import (
+    ACTIVE,
+    DAMAGED,
+    FORKED,
+    Event,
+    SessionHeader,
+    SessionInfo,
+    SessionLog,
+)
 from dsh_actors.sessions.ids import new_session_id
 from dsh_actors.sessions.memory import MemoryStore
 from dsh_actors.sessions.paths import default_store_path, state_dir
 from dsh_actors.sessions.reader import SqliteReader
 from dsh_actors.sessions.sqlite import SqliteStore
-from dsh_actors.sessions.store import OnCommit, SessionReader, SessionStore
+from dsh_actors.sessions.store import Listener, OnCommit, SessionReader, SessionStore
 
 __all__ = [
     "ACTIVE",
+    "DAMAGED",
+    "FORKED",
     "Event",
+    "Listener",
     "MemoryStore",
     "OnCommit",
     "SessionHeader",
     "SessionInfo",
+    "SessionLog",
     "SessionReader",
     "SessionStore",
     "SqliteReader",

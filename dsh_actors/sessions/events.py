@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ACTIVE", "FORMAT", "Event", "SessionHeader", "SessionInfo"]
+__all__ = [
+    "ACTIVE",
+    "DAMAGED",
+    "FORKED",
+    "FORMAT",
+    "Event",
+    "SessionHeader",
+    "SessionInfo",
+    "SessionLog",
+]
 
 FORMAT = 1
 """The version of the header and of the event types that this release writes."""
 
 ACTIVE = "active"
 """The status of a session whose agent lives. Every other status means that it has ended."""
+
+FORKED = "forked"
+"""The status of a session that was copied from another one and has not been resumed yet."""
+
+DAMAGED = "damaged"
+"""The type of the event that stands for one that was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,8 @@ class SessionInfo:
         events: how many events the log has.
         ended: Unix seconds when the status stopped being ``active``, or None.
         last_event: Unix seconds of the newest event, or None if there is none.
+        damaged: whether something of it was lost. If its header was, only its id is true, the
+            other texts are empty and the numbers 0.
     """
 
     id: str
@@ -94,3 +111,19 @@ class SessionInfo:
     events: int
     ended: float | None
     last_event: float | None
+    damaged: bool = False
+
+
+class SessionLog(NamedTuple):
+    """What is stored of one session.
+
+    Parameters:
+        header: what is fixed about it.
+        events: all of it in order, without a gap. One that is missing or cannot be read is
+            represented by one of the type ``damaged``, with ``{"problem": …}`` as its data.
+        damage: what was lost, in words, one finding each; empty for a sound session.
+    """
+
+    header: SessionHeader
+    events: list[Event]
+    damage: tuple[str, ...] = ()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dsh_actors.codec import decode
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dsh_actors.codec import decode_leniently
 from dsh_actors.errors import SessionNotFound, StoreError
-from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo
+from dsh_actors.sessions.damage import decoded
+from dsh_actors.sessions.events import ACTIVE, SessionInfo, SessionLog
 from dsh_actors.sessions.ops import Create, Log, Ops, RefusedError, SetStatus
-from dsh_actors.sessions.store import SessionInfos, SessionLog, match_prefix
-from dsh_actors.sessions.writer import GroupCommitStore
+from dsh_actors.sessions.store import match_prefix, subtree
+from dsh_actors.sessions.verbs import StoreVerbs
+
+if TYPE_CHECKING:
+    from dsh_actors.sessions.events import SessionHeader
+    from dsh_actors.sessions.ops import StoredEvent
+    from dsh_actors.sessions.store import SessionIds, SessionInfos, StoredEvents
 
 __all__ = ["MemoryStore"]
 
@@ -19,12 +28,12 @@ class _Record:
 
     def __init__(self, op: Create) -> None:
         self.header, self.policy, self.options = op.header, op.policy, op.options
-        self.status = ACTIVE
-        self.ended: float | None = None
-        self.events: list[tuple[int, float, str, bytes]] = []
+        self.status = op.status
+        self.ended = None if op.status == ACTIVE else op.header.created
+        self.events: list[StoredEvent] = list(op.events)
 
 
-class MemoryStore(GroupCommitStore):
+class MemoryStore(StoreVerbs):
     """Keeps sessions in this process's memory; confirms like any other store, on its thread.
 
     Parameters:
@@ -44,12 +53,35 @@ class MemoryStore(GroupCommitStore):
 
     def load(self, session_id: str) -> SessionLog:
         """Return the header and all events of a session; see ``SessionReader.load``."""
+        header, stored = self._stored(session_id)
+        damage: list[str] = []
+        events = [decoded(event, damage) for event in stored]
+        return SessionLog(header, events, tuple(damage))
+
+    def family(self, session_id: str) -> SessionInfos:
+        """Return a session and all below it; see ``SessionReader.family``."""
+        self._find(session_id)
+        # In the order of their creation, so that parents are before their children.
+        return subtree([_info(record) for record in self._committed().values()], session_id)
+
+    def _stored(self, session_id: str) -> tuple[SessionHeader, StoredEvents]:
         record = self._find(session_id)
-        header = record.header
-        fields = {name: getattr(header, name) for name in header.__slots__}
-        fields |= {"policy": decode(record.policy), "options": decode(record.options)}
-        events = [Event(seq, time, type, decode(data)) for seq, time, type, data in record.events]
-        return SessionHeader(**fields), events
+        policy, options = decode_leniently(record.policy), decode_leniently(record.options)
+        with self._lock:
+            events = list(record.events)
+        return replace(record.header, policy=policy, options=options), events
+
+    def _family(self, session_id: str) -> SessionIds:
+        return [info.id for info in self.family(session_id)]
+
+    def _delete(self, session_id: str, known: frozenset[str]) -> bool:
+        with self._lock:
+            infos = [_info(record) for record in self._records.values()]
+            if not known.issuperset(info.id for info in subtree(infos, session_id)):
+                return False
+            for name in known:
+                self._records.pop(name, None)
+        return True
 
     def resolve(self, prefix: str) -> str:
         """Return the one id that begins with ``prefix``; see ``SessionReader.resolve``."""
@@ -93,7 +125,8 @@ class MemoryStore(GroupCommitStore):
                     record.status = op.log.status = op.status
                     record.ended = None if op.status == ACTIVE else op.time
                 else:
-                    self._records[op.log.id] = _Record(op)
+                    self._records[op.log.id] = record = _Record(op)
+                    op.log.status = record.status
 
     def _release(self) -> None:
         """Nothing to release: what was stored can be read until the store is dropped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, TypeAlias
 
 from dsh_actors.codec import encode
@@ -9,6 +10,8 @@ from dsh_actors.errors import StoreError
 from dsh_actors.sessions.events import ACTIVE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dsh_actors.sessions.events import SessionHeader
     from dsh_actors.sessions.store import OnCommit
 
@@ -21,7 +24,9 @@ __all__ = [
     "RefusedError",
     "SetStatus",
     "StoreBusyError",
+    "StoredEvent",
     "log_of",
+    "refusal",
 ]
 
 
@@ -40,7 +45,17 @@ class RefusedError(Exception):
 class Log:
     """What a store remembers about a session that it writes."""
 
-    __slots__ = ("ended", "id", "key", "last_time", "next_seq", "refused", "status", "written")
+    __slots__ = (
+        "ended",
+        "id",
+        "key",
+        "last_time",
+        "next_seq",
+        "refused",
+        "status",
+        "token",
+        "written",
+    )
 
     def __init__(self, session_id: str, *, key: int | None = None, next_seq: int = 0) -> None:
         self.id = session_id
@@ -53,17 +68,33 @@ class Log:
         self.status = ACTIVE
         self.ended: float | None = None
         self.last_time: float | None = None
+        self.token = 0  # of the lease; 0 without one
 
 
 class Create:
-    """A session to add."""
+    """A session to add.
 
-    __slots__ = ("header", "log", "on_commit", "options", "policy")
+    Parameters:
+        events: what it begins with: seq, time, type and encoded data of each. They are committed
+            together with it, and listeners are not told of them.
+        status: the one that it begins with.
+    """
 
-    def __init__(self, log: Log, header: SessionHeader, on_commit: OnCommit | None) -> None:
+    __slots__ = ("events", "header", "log", "on_commit", "options", "policy", "status")
+
+    def __init__(
+        self,
+        log: Log,
+        header: SessionHeader,
+        on_commit: OnCommit | None,
+        *,
+        events: Sequence[StoredEvent] = (),
+        status: str = ACTIVE,
+    ) -> None:
         self.log, self.header, self.on_commit = log, header, on_commit
         self.policy = encode(header.policy)
         self.options = encode(header.options)
+        self.events, self.status = events, status
 
 
 class SetStatus:
@@ -75,6 +106,9 @@ class SetStatus:
         self.log, self.status, self.time, self.on_commit = log, status, now, on_commit
 
 
+StoredEvent: TypeAlias = tuple[int, float, str, bytes]
+"""Number, time, type and encoded data of an event."""
+
 # An event is a bare tuple: it is made once per append, and nothing is cheaper.
 EventOp: TypeAlias = "tuple[Log, int, float, str, bytes, OnCommit | None]"
 Op: TypeAlias = "EventOp | Create | SetStatus"
@@ -84,3 +118,8 @@ Ops: TypeAlias = list[Op]
 def log_of(op: Op) -> Log:
     """Return the session that an operation belongs to."""
     return op[0] if isinstance(op, tuple) else op.log
+
+
+def refusal(error: StoreError) -> StoreError:
+    """Return a fresh error that says the same, to be raised once more."""
+    return copy(error)

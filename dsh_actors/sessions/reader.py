@@ -6,18 +6,27 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dsh_actors.codec import decode
+from dsh_actors.codec import decode_leniently
 from dsh_actors.errors import ForkedSystemError, MessageError, SessionNotFound, StoreError
+from dsh_actors.sessions.blobs import Blobs, is_stub
+from dsh_actors.sessions.damage import (
+    decoded,
+    event_checksum,
+    row_checksum,
+    stand_in,
+    without_gaps,
+)
 from dsh_actors.sessions.dbfile import explain, open_for_reading
-from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo
+from dsh_actors.sessions.events import ACTIVE, SessionHeader, SessionInfo, SessionLog
 from dsh_actors.sessions.forks import watch_forks
 from dsh_actors.sessions.ops import Log
-from dsh_actors.sessions.store import SessionInfos, SessionLog, match_prefix
+from dsh_actors.sessions.store import SessionInfos, StoredEvents, match_prefix, subtree
 
 if TYPE_CHECKING:
     import sqlite3
     from types import TracebackType
     from typing import Self
+
 
 __all__ = ["SqliteReader"]
 
@@ -26,22 +35,25 @@ _INFO = """
 SELECT id, agent_id, system_id, root, parent, depth, behaviour, created,
        coalesce(status, 'active'), coalesce(next_seq, 0), ended, last_time
 FROM sessions LEFT JOIN heads ON heads.session = sessions.key
-ORDER BY created DESC, key DESC LIMIT ?
 """
+_LIST = f"{_INFO} ORDER BY created DESC, key DESC LIMIT ?"
+# A parent is created before its children, and so are their keys.
+_FAMILY = f"{_INFO} WHERE root = (SELECT root FROM sessions WHERE id = ?) ORDER BY key"
+_DAMAGED = "SELECT session, problem FROM damage WHERE session != '' ORDER BY key"
+_DAMAGE = "SELECT problem FROM damage WHERE session = ? ORDER BY key"
 # In the order of SessionHeader's fields.
 _HEADER = """
-SELECT key, id, agent_id, system_id, root, parent, depth, behaviour, created,
+SELECT key, checksum, id, agent_id, system_id, root, parent, depth, behaviour, created,
        policy, options, format, forked_from, forked_at
 FROM sessions WHERE id = ?
 """
-_EVENTS = "SELECT seq, time, type, data FROM events WHERE session = ? ORDER BY seq"
+_EVENTS = "SELECT seq, time, type, data, checksum FROM events WHERE session = ? ORDER BY seq"
 _HEAD = "SELECT status, ended, next_seq, last_time FROM heads WHERE session = ?"
 _PREFIX = "SELECT id FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT 4"
 
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 Findings: TypeAlias = list[str]
-Events: TypeAlias = list[Event]
 
 
 class SqliteReader:
@@ -56,6 +68,7 @@ class SqliteReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.abspath(os.fspath(path))
+        self._blobs = Blobs(self._path)
         self._lock = threading.Lock()
         self._parent = 0  # the process it was inherited from by a fork, or 0
         self._connection: sqlite3.Connection | None = open_for_reading(self._path)
@@ -63,22 +76,63 @@ class SqliteReader:
 
     def list(self, *, limit: int | None = None) -> SessionInfos:
         """Return the sessions, newest first; see ``SessionReader.list``."""
-        rows = self._query(_INFO, -1 if limit is None else limit)
-        return [SessionInfo(*row) for row in rows]
+        rows = self._query(_LIST, -1 if limit is None else limit)
+        damaged = {row[0] for row in self._query(_DAMAGED)}
+        infos = [SessionInfo(*(*row, row[0] in damaged)) for row in rows]
+        if damaged and (limit is None or len(infos) < limit):
+            headless = damaged.difference(info.id for info in infos)
+            infos += [_headless(name) for name in sorted(headless)]
+        return infos[:limit]
+
+    def family(self, session_id: str) -> SessionInfos:
+        """Return a session and all below it; see ``SessionReader.family``."""
+        rows = self._query(_FAMILY, session_id)
+        damaged = {row[0] for row in self._query(_DAMAGED)}
+        found = subtree([SessionInfo(*(*row, row[0] in damaged)) for row in rows], session_id)
+        if not found:
+            self._header_row(session_id)
+        return found
 
     def load(self, session_id: str) -> SessionLog:
         """Return the header and all events of a session; see ``SessionReader.load``."""
-        key, *fields = self._header_row(session_id)
+        header, stored, damage = self.stored(session_id)
+        events = [decoded(event, damage) for event in stored]
+        return SessionLog(header, events, tuple(damage))
+
+    def stored(self, session_id: str) -> tuple[SessionHeader, StoredEvents, Findings]:
+        """Return the header of a session, its events still encoded, and what is damaged.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the store cannot be read, or the header of the session is damaged.
+        """
+        key, checksum, *fields = self._header_row(session_id)
         where = f"{self._path}: session {session_id!r}"
+        if checksum is not None and checksum != row_checksum(fields):
+            raise _damaged(where, "its header was changed")
         fields[8] = _decode(fields[8], f"{where}, its policy")
         fields[9] = _decode(fields[9], f"{where}, its options")
         header = SessionHeader(*fields)
-        events: Events = []
-        for seq, time, type, data in self._query(_EVENTS, key):
-            if seq != len(events):
-                raise _damaged(where, f"event {len(events)} is missing")
-            events.append(Event(seq, time, type, _decode(data, f"{where}, event {seq}")))
-        return header, events
+        damage = [row[0] for row in self._query(_DAMAGE, session_id)]
+        # The head first: events of later commits may come with the second query, never too few.
+        heads = self._query(_HEAD, key)
+        sound: StoredEvents = []
+        for seq, time, type, data, checksum in self._query(_EVENTS, key):
+            if checksum is not None and checksum != event_checksum(seq, type, data):
+                problem = "it was changed on the disk"
+            elif is_stub(data):
+                value = self._blobs.read(session_id, data)
+                if isinstance(value, bytes):
+                    sound.append((seq, time, type, value))
+                    continue
+                problem = value
+            else:
+                sound.append((seq, time, type, data))
+                continue
+            damage.append(f"event {seq} is damaged: {problem}")
+            sound.append(stand_in(seq, time, problem))
+        count = heads[0][2] if heads else 0
+        return header, without_gaps(sound, count, header.created, damage), damage
 
     def resolve(self, prefix: str) -> str:
         """Return the one id that begins with ``prefix``; see ``SessionReader.resolve``."""
@@ -123,6 +177,10 @@ class SqliteReader:
     def _header_row(self, session_id: str) -> tuple[Any, ...]:
         rows = self._query(_HEADER, session_id)
         if not rows:
+            problems = self._query(_DAMAGE, session_id)
+            if problems:
+                where = f"{self._path}: session {session_id!r}"
+                raise _damaged(where, "; ".join(row[0] for row in problems))
             raise SessionNotFound(
                 f"{self._path}: no session {session_id!r}; "
                 "'dsh-actors sessions list' shows those there are"
@@ -151,14 +209,31 @@ class SqliteReader:
         self._parent = parent
 
 
+def _headless(session_id: str) -> SessionInfo:
+    """Return the line for a session of which only the id is left."""
+    return SessionInfo(
+        id=session_id,
+        agent_id="",
+        system_id="",
+        root=session_id,
+        parent=None,
+        depth=0,
+        behaviour="",
+        created=0.0,
+        status="damaged",
+        events=0,
+        ended=None,
+        last_event=None,
+        damaged=True,
+    )
+
+
 def _decode(data: bytes, where: str) -> Any:
     try:
-        return decode(data)
+        return decode_leniently(data)
     except MessageError as error:
-        raise _damaged(where, str(error)) from error
+        raise _damaged(where, error.problem) from error
 
 
 def _damaged(where: str, problem: str) -> StoreError:
-    return StoreError(
-        f"{where}: damaged ({problem}); 'sqlite3 FILE .recover' saves what can still be read"
-    )
+    return StoreError(f"{where}: damaged ({problem}); the other sessions are not affected")

@@ -8,6 +8,9 @@ A session's lease is in its head: ``holder`` is the open store that alone may wr
 ``token`` grows with every change of hands. A lease whose holder is not in ``holders`` is free, so
 that the end of a store frees all of its sessions with one row. ``fence`` counts the sessions that
 were taken from a holder: as long as it has not grown, the holder still has all that it took.
+
+``damage`` says what was lost when a damaged store was salvaged, session by session (by id, since
+the row of the session may be what was lost; empty for the store itself).
 """
 
 from __future__ import annotations
@@ -101,7 +104,20 @@ ALTER TABLE heads ADD COLUMN holder INTEGER REFERENCES holders (key);
 ALTER TABLE heads ADD COLUMN token INTEGER NOT NULL DEFAULT 0;
 """
 
-MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2)
+# Rows of before have no checksum; they are taken as they are.
+_VERSION_3 = """
+ALTER TABLE sessions ADD COLUMN checksum INTEGER;
+ALTER TABLE events ADD COLUMN checksum INTEGER;
+
+CREATE TABLE damage (
+    key INTEGER PRIMARY KEY,
+    session TEXT NOT NULL,
+    problem TEXT NOT NULL,
+    found REAL NOT NULL
+);
+"""
+
+MIGRATIONS: tuple[str, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """The statements that take a store from version ``n`` to ``n + 1``; never edited, only added to."""
 
 VERSION = len(MIGRATIONS)

@@ -9,31 +9,35 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.errors import StoreError
+from dsh_actors.sessions.blobs import LARGE, Blobs
+from dsh_actors.sessions.damage import event_checksum, row_checksum
 from dsh_actors.sessions.dbfile import explain, open_for_writing
+from dsh_actors.sessions.deletion import delete_sessions
 from dsh_actors.sessions.events import ACTIVE
 from dsh_actors.sessions.ops import Create, Log, Ops, RefusedError, SetStatus, log_of
 from dsh_actors.sessions.reader import SqliteReader
-from dsh_actors.sessions.writer import GroupCommitStore
+from dsh_actors.sessions.verbs import StoreVerbs
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from dsh_actors.sessions.store import SessionInfos, SessionLog
+    from dsh_actors.sessions.events import SessionHeader, SessionLog
+    from dsh_actors.sessions.store import SessionIds, SessionInfos, StoredEvents
 
 __all__ = ["SqliteStore"]
 
 _SESSIONS = (
     "INSERT INTO sessions (key, id, agent_id, system_id, root, parent, depth, behaviour, created,"
-    " policy, options, format, forked_from, forked_at) VALUES "
+    " policy, options, format, forked_from, forked_at, checksum) VALUES "
 )
-_EVENTS = "INSERT INTO events (session, seq, time, type, data) VALUES "
+_EVENTS = "INSERT INTO events (session, seq, time, type, data, checksum) VALUES "
 _HEADS = "REPLACE INTO heads (session, status, ended, next_seq, last_time) VALUES "
 
 _MAX_VARIABLES = 999
 """Values in one statement that every release of SQLite allows."""
 
 
-class SqliteStore(GroupCommitStore):
+class SqliteStore(StoreVerbs):
     """Sessions in one file; several systems may write to it, each to its own sessions.
 
     The file and its folder are made if missing, readable by their user alone. A commit is on the
@@ -50,6 +54,7 @@ class SqliteStore(GroupCommitStore):
     def __init__(self, path: str | os.PathLike[str], *, flush_interval: float = 0.0) -> None:
         self._path = os.path.abspath(os.fspath(path))
         super().__init__(self._path, flush_interval=flush_interval)
+        self._blobs = Blobs(self._path)
         self._connection = open_for_writing(self._path)
         self._reader: SqliteReader | None = None
         self._reader_lock = threading.Lock()
@@ -76,6 +81,10 @@ class SqliteStore(GroupCommitStore):
         """Return the header and all events of a session; see ``SessionReader.load``."""
         return self._reading().load(session_id)
 
+    def family(self, session_id: str) -> SessionInfos:
+        """Return a session and all below it; see ``SessionReader.family``."""
+        return self._reading().family(session_id)
+
     def resolve(self, prefix: str) -> str:
         """Return the one id that begins with ``prefix``; see ``SessionReader.resolve``."""
         return self._reading().resolve(prefix)
@@ -96,6 +105,28 @@ class SqliteStore(GroupCommitStore):
     def _lookup(self, session_id: str) -> Log:
         return self._reading().log(session_id)
 
+    def _stored(self, session_id: str) -> tuple[SessionHeader, StoredEvents]:
+        header, events, _ = self._reading().stored(session_id)
+        return header, events
+
+    def _family(self, session_id: str) -> SessionIds:
+        return [info.id for info in self._reading().family(session_id)]
+
+    def _delete(self, session_id: str, known: frozenset[str]) -> bool:
+        import sqlite3
+
+        # A connection of its own: the writer's may be in the middle of a commit, which waits.
+        connection = open_for_writing(self._path)
+        try:
+            if not delete_sessions(connection, session_id, known):
+                return False
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
+        finally:
+            connection.close()
+        self._blobs.remove(known)
+        return True
+
     def _release(self) -> None:
         import sqlite3
 
@@ -114,7 +145,7 @@ class SqliteStore(GroupCommitStore):
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
-            heads = _write(connection, group)
+            heads = _write(connection, group, self._blobs)
             connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
@@ -150,7 +181,7 @@ class SqliteStore(GroupCommitStore):
         return conflicts
 
 
-def _write(connection: sqlite3.Connection, group: Ops) -> dict[Log, list[Any]]:
+def _write(connection: sqlite3.Connection, group: Ops, blobs: Blobs) -> dict[Log, list[Any]]:
     """Write a group inside the open transaction; return the new head of each log in it.
 
     A head is ``[key, status, ended, next_seq, last_time]``. The logs themselves change only once
@@ -161,7 +192,8 @@ def _write(connection: sqlite3.Connection, group: Ops) -> dict[Log, list[Any]]:
     creates = [op for op in group if isinstance(op, Create)]
     first_key = _next_key(connection) if creates else 0
     for key, create in enumerate(creates, first_key):
-        heads[create.log] = [key, ACTIVE, None, 0, None]
+        ended = None if create.status == ACTIVE else create.header.created
+        heads[create.log] = [key, create.status, ended, 0, None]
         sessions += _session_row(key, create)
     events: list[Any] = []
     for op in group:
@@ -171,13 +203,21 @@ def _write(connection: sqlite3.Connection, group: Ops) -> dict[Log, list[Any]]:
             heads[log] = head = [log.key, log.status, log.ended, log.written, log.last_time]
         if isinstance(op, tuple):
             _, seq, time, kind, data, _ = op
-            events += (head[0], seq, time, kind, data)
+            if len(data) > LARGE:
+                data = blobs.write(log.id, data)
+            events += (head[0], seq, time, kind, data, event_checksum(seq, kind, data))
             head[3], head[4] = seq + 1, time
         elif isinstance(op, SetStatus):
             head[1] = op.status
             head[2] = None if op.status == ACTIVE else op.time
-    _insert(connection, _SESSIONS, 14, sessions)
-    _insert(connection, _EVENTS, 5, events)
+        else:
+            for seq, time, kind, data in op.events:
+                if len(data) > LARGE:
+                    data = blobs.write(log.id, data)
+                events += (head[0], seq, time, kind, data, event_checksum(seq, kind, data))
+                head[3], head[4] = seq + 1, time
+    _insert(connection, _SESSIONS, 15, sessions)
+    _insert(connection, _EVENTS, 6, events)
     _insert(connection, _HEADS, 5, list(chain.from_iterable(heads.values())))
     return heads
 
@@ -190,8 +230,7 @@ def _next_key(connection: sqlite3.Connection) -> int:
 
 def _session_row(key: int, op: Create) -> tuple[Any, ...]:
     header = op.header
-    return (
-        key,
+    row = (
         header.id,
         header.agent_id,
         header.system_id,
@@ -199,13 +238,14 @@ def _session_row(key: int, op: Create) -> tuple[Any, ...]:
         header.parent,
         header.depth,
         header.behaviour,
-        header.created,
+        float(header.created),
         op.policy,
         op.options,
         header.format,
         header.forked_from,
         header.forked_at,
     )
+    return (key, *row, row_checksum(row))
 
 
 def _insert(connection: sqlite3.Connection, prefix: str, width: int, values: list[Any]) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from dsh_actors.errors import SessionNotFound, StoreError
-from dsh_actors.sessions.events import Event, SessionHeader, SessionInfo
+from dsh_actors.sessions.events import Event, SessionHeader, SessionInfo, SessionLog
+from dsh_actors.sessions.ops import StoredEvent
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["OnCommit", "SessionReader", "SessionStore", "match_prefix"]
+__all__ = ["Listener", "OnCommit", "SessionReader", "SessionStore", "match_prefix", "subtree"]
 
 OnCommit: TypeAlias = Callable[[BaseException | None], None]
 """Called with None once a write is durable, or with the error if it never will be."""
 
-SessionLog: TypeAlias = tuple[SessionHeader, list[Event]]
+Listener: TypeAlias = Callable[[str, Event], None]
+"""Told of each event after its commit, with the id of its session."""
+
 SessionInfos: TypeAlias = list[SessionInfo]
+StoredEvents: TypeAlias = list[StoredEvent]
+SessionIds: TypeAlias = list[str]
 
 
 class SessionReader(Protocol):
@@ -27,16 +32,28 @@ class SessionReader(Protocol):
     def list(self, *, limit: int | None = None) -> SessionInfos:
         """Return the sessions, newest first, at most ``limit`` of them.
 
+        A damaged session breaks nothing; its ``SessionInfo`` says that it is.
+
         Raises:
             StoreError: the store cannot be read.
         """
 
     def load(self, session_id: str) -> SessionLog:
-        """Return the header and all events of one session, in order.
+        """Return the header and all events of one session, in order, and what is damaged.
+
+        A dataclass that is not registered in this process is returned as the dict of its fields.
 
         Raises:
             SessionNotFound: there is no such session.
-            StoreError: the store cannot be read, or the session is damaged.
+            StoreError: the store cannot be read, or the header of the session is damaged.
+        """
+
+    def family(self, session_id: str) -> SessionInfos:
+        """Return a session and all below it, parents before their children.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the store cannot be read.
         """
 
     def resolve(self, prefix: str) -> str:
@@ -88,7 +105,8 @@ class SessionStore(SessionReader, Protocol):
 
         Raises:
             SessionNotFound: there is no such session.
-            StoreError: the event cannot be stored, or the store is closed.
+            StoreError: the event cannot be stored; the store is closed; too much is waiting while
+                it cannot be written; or called by a listener that is told of this session.
         """
 
     def set_status(
@@ -101,6 +119,46 @@ class SessionStore(SessionReader, Protocol):
         Raises:
             SessionNotFound: there is no such session.
             StoreError: the store is closed.
+        """
+
+    def fork(self, session_id: str, *, at: int | None = None, new_id: str | None = None) -> str:
+        """Copy the first events of a session into a new one, and wait until that is durable.
+
+        The new session is a root of the status ``forked``, and its header says where it came
+        from. Only what is committed is copied.
+
+        Parameters:
+            session_id: the session to copy from; it does not change.
+            at: how many events to copy; None for all of them.
+            new_id: the id of the new session; None mints one.
+
+        Returns:
+            The id of the new session.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the events end inside a turn that is open, or some of them are damaged (the
+                message names where a fork is possible); or it cannot be written.
+        """
+
+    def delete(self, session_id: str) -> int:
+        """Remove a session and all below it, for good; return how many these were.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            SessionHeld: another process works on one of them.
+            StoreError: one of them is live in this store, or it cannot be written.
+        """
+
+    def observe(self, listener: Listener) -> Callable[[], None]:
+        """Have ``listener(session_id, event)`` called for each event appended here.
+
+        It is called after the commit, in commit order, on a thread of the store, and must be
+        short. An exception out of it is logged: it undoes nothing, and the other listeners are
+        called. It must not flush or close, nor append to the session of that event.
+
+        Returns:
+            A function that removes the listener.
         """
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -161,3 +219,19 @@ def match_prefix(store: str, prefix: str, found: list[str]) -> str:
         names = ", ".join(sorted(found)[:3])
         raise StoreError(f"{store}: {prefix!r} could be {names}; type more of the id")
     return found[0]
+
+
+def subtree(infos: Iterable[SessionInfo], session_id: str) -> SessionInfos:
+    """Return a session and all below it, parents first.
+
+    Parameters:
+        infos: the sessions to look in, parents before their children.
+        session_id: the session at the top.
+    """
+    below: set[str] = {session_id}
+    found: SessionInfos = []
+    for info in infos:
+        if info.id == session_id or (info.parent is not None and info.parent in below):
+            below.add(info.id)
+            found.append(info)
+    return found

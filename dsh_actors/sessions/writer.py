@@ -13,16 +13,32 @@ from __future__ import annotations
 
 import threading
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from dsh_actors.errors import DshActorsError, ForkedSystemError, StoreError
+from dsh_actors.errors import (
+    DshActorsError,
+    ForkedSystemError,
+    SessionHeld,
+    SessionNotFound,
+    StoreError,
+)
+from dsh_actors.sessions.errands import Errand
 from dsh_actors.sessions.events import ACTIVE
 from dsh_actors.sessions.forks import watch_forks
-from dsh_actors.sessions.ops import Create, Log, RefusedError, SetStatus, StoreBusyError, log_of
+from dsh_actors.sessions.observers import Observers, report
+from dsh_actors.sessions.ops import (
+    Create,
+    Log,
+    RefusedError,
+    SetStatus,
+    StoreBusyError,
+    log_of,
+    refusal,
+)
 from dsh_actors.sessions.retry import Attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
@@ -32,11 +48,22 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupCommitStore"]
 
+T = TypeVar("T")
+
 MAX_GROUP = 16_384
 """How many operations one commit takes, so that its callbacks do not wait too long."""
 
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 """The largest event that is taken. What is refused at once cannot spoil a group later."""
+
+MAX_WAITING = 1024 * 1024 * 1024
+"""How many bytes may wait to be written. Only a disk that hangs can be so far behind."""
+
+MAX_WAITING_WHILE_FAILING = 64 * 1024 * 1024
+"""How many may wait while the store cannot be written; what comes then is refused, loudly."""
+
+_OVERHEAD = 256
+"""About what an operation costs in memory besides its data."""
 
 
 class GroupCommitStore:
@@ -51,8 +78,10 @@ class GroupCommitStore:
     def __init__(self, name: str, *, flush_interval: float = 0.0) -> None:
         self._name = name
         self._attempts = Attempts(flush_interval)
+        self._observers = Observers(name)
         self._logs: dict[str, Log] = {}
         self._queue: Ops = []  # accepted, not yet in a group
+        self._errands: list[Errand[Any]] = []  # what callers wait for; see _on_writer
         self._group: Ops = []  # what the writer is committing, or could not
         # Why nothing is accepted any more: what to raise, made anew each time.
         self._refusal: tuple[type[DshActorsError], str] | None = None
@@ -68,6 +97,11 @@ class GroupCommitStore:
         self._forked = False
         self._give_up_at: float | None = None
         self._ended = False  # nothing will be written any more
+        self._limit = MAX_WAITING  # bytes that may wait
+        self._room = MAX_WAITING  # how much of that is left for the queue
+        self._queue_bytes = 0
+        self._group_bytes = 0
+        self._deleting: frozenset[str] = frozenset()  # sessions that are being removed
         self._make_locks()
         watch_forks(self)
 
@@ -91,6 +125,13 @@ class GroupCommitStore:
         """Release files and connections, after the last write."""
         raise NotImplementedError
 
+    def _time_to_chore(self) -> float | None:
+        """Seconds until ``_do_chore`` is due in an idle store, or None. With the lock."""
+        return None
+
+    def _do_chore(self) -> None:
+        """Do what an idle store does now and then, on the writer thread."""
+
     # -- accepting ----------------------------------------------------------------------------
 
     @property
@@ -105,16 +146,21 @@ class GroupCommitStore:
 
     def create(self, header: SessionHeader, on_commit: OnCommit | None = None) -> None:
         """Add a session; see ``SessionStore.create``."""
-        log = Log(header.id)
-        operation = Create(log, header, on_commit)
+        self._create(Create(Log(header.id), header, on_commit))
+
+    def _create(self, op: Create) -> None:
+        name = op.log.id
         with self._lock:
             self._check_open()
-            if header.id in self._logs:
+            if name in self._logs:
                 raise StoreError(
-                    f"{self._name}: session {header.id!r} exists already; mint a new id for it"
+                    f"{self._name}: session {name!r} exists already; mint a new id for it"
                 )
-            self._logs[header.id] = log
-            self._enqueue(operation)
+            if name in self._deleting:
+                raise StoreError(f"{self._name}: session {name!r} is being deleted; try again")
+            self._check_room()
+            self._logs[name] = op.log
+            self._enqueue(op)
 
     def append(
         self, session_id: str, type: str, data: bytes, *, on_commit: OnCommit | None = None
@@ -122,20 +168,28 @@ class GroupCommitStore:
         """Add an event and return its number; see ``SessionStore.append``."""
         if data.__class__ is not bytes or not type.isascii() or len(data) > MAX_EVENT_BYTES:
             self._check_event(session_id, type, data)
+        telling = self._observers
         while True:
             with self._lock:
                 log = self._logs.get(session_id)
-                if log is not None and log.refused is None and self._refusal is None:
+                if (
+                    log is not None
+                    and log.refused is None
+                    and self._refusal is None
+                    and self._queue_bytes < self._room
+                    and (log is not telling.telling or not self._is_writer())
+                ):
                     seq = log.next_seq
                     log.next_seq = seq + 1
                     self._queue.append((log, seq, time(), type, data, on_commit))
+                    self._queue_bytes += len(data) + _OVERHEAD
                     self._accepted += 1
                     if self._parked:
                         self._unpark()
                     return seq
                 self._check_open()
-                if log is not None and log.refused is not None:
-                    raise StoreError(str(log.refused))
+                if log is not None:
+                    self._refuse_append(log)
             self._attach(session_id)
 
     def set_status(
@@ -148,7 +202,7 @@ class GroupCommitStore:
                 log = self._logs.get(session_id)
                 if log is not None:
                     if log.refused is not None:
-                        raise StoreError(str(log.refused))
+                        raise refusal(log.refused)
                     self._enqueue(SetStatus(log, status, time(), on_commit))
                     return
             self._attach(session_id)
@@ -169,6 +223,26 @@ class GroupCommitStore:
         except UnicodeEncodeError as error:
             raise StoreError(f"{where}: the type is not valid Unicode; use plain text") from error
 
+    def _refuse_append(self, log: Log) -> NoReturn:
+        """Say why an event of a session that is known is not taken. With the lock."""
+        if log.refused is not None:
+            raise refusal(log.refused)
+        self._check_room()
+        raise StoreError(
+            f"{self._name}: a listener that is told of an event of session {log.id!r} appended "
+            "to it; append from another thread, or in an on_commit callback"
+        )
+
+    def _check_room(self) -> None:
+        if self._queue_bytes >= self._room:
+            failure = self._attempts.failure
+            why = f"since it cannot be written ({failure})" if failure else "since its disk hangs"
+            size = (self._queue_bytes + self._group_bytes) >> 20
+            raise StoreError(
+                f"{self._name}: {self.pending} writes ({size} MiB) wait, {why}; nothing more is "
+                "taken until some of them are on the disk"
+            )
+
     def _check_open(self) -> None:
         if self._refusal is not None:
             kind, message = self._refusal
@@ -179,6 +253,10 @@ class GroupCommitStore:
         if self._thread is None:
             self._start_writer()
         self._queue.append(op)
+        self._queue_bytes += _OVERHEAD
+        if isinstance(op, Create):
+            self._queue_bytes += len(op.policy) + len(op.options)
+            self._queue_bytes += sum(len(event[3]) for event in op.events)
         self._accepted += 1
         if self._parked:
             self._unpark()
@@ -203,6 +281,8 @@ class GroupCommitStore:
         log = self._lookup(session_id)
         with self._lock:
             self._check_open()
+            if session_id in self._deleting:
+                raise SessionNotFound(f"{self._name}: session {session_id!r} is being deleted")
             if forgotten == self._forgotten:
                 if self._thread is None:
                     self._start_writer()
@@ -267,11 +347,27 @@ class GroupCommitStore:
         self.close()
 
     def _refuse_in_callback(self, verb: str) -> None:
-        if threading.current_thread() is self._thread:
+        if self._is_writer():
             raise StoreError(
-                f"{self._name}: {verb} was called in an on_commit callback, which the writer "
-                "waits for; call it from another thread"
+                f"{self._name}: {verb} was called in an on_commit callback or a listener, which "
+                "the writer waits for; call it from another thread"
             )
+
+    def _on_writer(self, work: Callable[[], T]) -> T:
+        """Have something done on the writer thread, between two groups, and wait for it."""
+        errand = Errand(work)
+        with self._lock:
+            self._check_open()
+            if self._thread is None:
+                self._start_writer()
+            self._errands.append(errand)
+            self._unpark()
+            while not errand.done:
+                self._done.wait()
+        return errand.outcome()
+
+    def _is_writer(self) -> bool:
+        return threading.current_thread() is self._thread
 
     # -- forks --------------------------------------------------------------------------------
 
@@ -298,16 +394,18 @@ class GroupCommitStore:
 
     def _run(self) -> None:
         while self._take_group():
+            self._tend()
             error = self._try_commit()
             if error is None:
-                self._confirm(self._group, None)
+                self._observers.confirm(self._group, None)
                 self._forget_ended()
                 self._settle()
             elif self._must_give_up(error):
                 with self._lock:
                     self._group += self._queue
                     self._queue = []
-                self._confirm(self._group, error)
+                    self._move_bytes(self._queue_bytes)
+                self._observers.confirm(self._group, error)
                 self._settle(lost=len(self._group))
         try:
             self._release()
@@ -321,7 +419,7 @@ class GroupCommitStore:
         """Wait until there is something to do; False at the end of all work."""
         with self._lock:
             while True:
-                if self._closing and not self._group and not self._queue:
+                if self._closing and not (self._group or self._queue or self._errands):
                     return False
                 wait = self._time_to_wait()
                 if wait is not None and wait <= 0:
@@ -336,7 +434,10 @@ class GroupCommitStore:
                     self._queue = []
                 else:
                     self._group, self._queue = self._queue, []
+                self._move_bytes(self._queue_bytes)
             elif room > 0:
+                # About its share; what is too little now is made up for with the rest.
+                self._move_bytes(self._queue_bytes * room // len(self._queue))
                 self._group += self._queue[:room]
                 del self._queue[:room]
             self._attempts.number += 1
@@ -344,13 +445,37 @@ class GroupCommitStore:
             self._begun_closing = self._closing
             return True
 
+    def _move_bytes(self, count: int) -> None:
+        """Note that so many of the bytes that wait are in the group now. With the lock."""
+        self._queue_bytes -= count
+        self._group_bytes += count
+        self._room = self._limit - self._group_bytes
+
+    def _set_limit(self, limit: int) -> None:
+        self._limit = limit
+        self._room = limit - self._group_bytes
+
     def _time_to_wait(self) -> float | None:
         """Seconds until the next attempt; None for as long as nothing happens. With the lock."""
+        if self._errands:
+            return 0.0
         if not self._group and not self._queue:
-            return None
+            return self._time_to_chore()
         return self._attempts.wait(
             monotonic(), urgent=self._urgent, closing=self._closing, more=bool(self._queue)
         )
+
+    def _tend(self) -> None:
+        """Do what has to be done between two groups."""
+        with self._lock:
+            errands, self._errands = self._errands, []
+        for errand in errands:
+            errand.run()
+        if errands:
+            with self._lock:
+                self._done.notify_all()
+        if not self._group:
+            self._do_chore()
 
     def _try_commit(self) -> StoreError | None:
         """Commit the group in hand, without what has to be refused."""
@@ -368,11 +493,16 @@ class GroupCommitStore:
                 return self._note_failure(wrapped)
             break
         self._attempts.succeed(monotonic())
+        if self._limit != MAX_WAITING:
+            with self._lock:
+                self._set_limit(MAX_WAITING)
         return None
 
     def _note_failure(self, error: StoreError) -> StoreError:
         with self._lock:
             news = self._attempts.fail(error, monotonic())
+            if self._attempts.failed == self._attempts.number:
+                self._set_limit(MAX_WAITING_WHILE_FAILING)
             self._done.notify_all()
         if news:
             report(self._name, "the write is kept and will be tried again", error)
@@ -391,33 +521,32 @@ class GroupCommitStore:
         with self._lock:
             for log, error in errors.items():
                 log.refused = error
-        dropped = [op for op in self._group if log_of(op) in errors]
-        self._group = [op for op in self._group if log_of(op) not in errors]
+                if isinstance(error, SessionHeld) and not log.token:
+                    self._logs.pop(log.id, None)  # it never was ours; it may be, another time
+            dropped = [op for op in self._group if log_of(op) in errors]
+            self._group = [op for op in self._group if log_of(op) not in errors]
+            # And what comes after them: nothing of a refused session is ever queued again, so
+            # that nothing of it can be written should the session become ours once more.
+            late = [op for op in self._queue if log_of(op) in errors]
+            if late:
+                self._queue = [op for op in self._queue if log_of(op) not in errors]
+                self._queue_bytes -= sum(map(_size, late))
+        dropped += late
         for op in dropped:
-            self._confirm((op,), errors[log_of(op)])
+            self._observers.confirm((op,), errors[log_of(op)])
         with self._lock:
             self._settled += len(dropped)
             self._lost += len(dropped)
 
-    def _confirm(self, ops: Iterable[Op], error: StoreError | None) -> None:
-        for op in ops:
-            callback = op[5] if op.__class__ is tuple else op.on_commit  # type: ignore[union-attr]
-            if callback is None:
-                continue
-            try:
-                callback(error)
-            except BaseException as raised:  # an observer's failure is its own
-                report(self._name, f"an on_commit callback of {log_of(op).id} raised", raised)
-
     def _forget_ended(self) -> None:
         """Drop logs of ended sessions that have nothing queued, so that memory stays flat."""
-        ended = [op.log for op in self._group if isinstance(op, SetStatus)]
+        ended = [op.log for op in self._group if not isinstance(op, tuple) and not op.log.token]
         if not ended:
             return
         with self._lock:
             queued = {log_of(op) for op in self._queue}
             for log in ended:
-                if log.status != ACTIVE and log not in queued and log.refused is None:
+                if not log.token and log not in queued and log.refused is None:
                     self._logs.pop(log.id, None)
             self._forgotten += 1
 
@@ -426,11 +555,11 @@ class GroupCommitStore:
             self._settled += len(self._group)
             self._lost += lost
             self._group = []
+            self._group_bytes = 0
+            self._room = self._limit
             self._done.notify_all()
 
 
-def report(name: str, what: str, error: BaseException) -> None:
-    """Log what nobody waits for. ``logging`` is imported only once there is something to say."""
-    import logging
-
-    logging.getLogger("dsh_actors.sessions").error("%s: %s", name, what, exc_info=error)
+def _size(op: Op) -> int:
+    """About what an operation costs in memory."""
+    return _OVERHEAD + (len(op[4]) if isinstance(op, tuple) else 0)

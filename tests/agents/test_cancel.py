@@ -165,7 +165,7 @@ def test_a_claim_races_a_cancel() -> None:
             agent.when_idle().result(PATIENCE)
         assert store.flush(PATIENCE)
         assert agent.session_id is not None
-        _, events = store.load(agent.session_id)
+        events = store.load(agent.session_id).events
     claimed = {id for e in events if e.type == "turn/start" for id in e.data["messages"]}
     discarded = {e.data["id"] for e in events if e.type == "prompt/discarded"}
     accepted = {e.data["id"] for e in events if e.type == "prompt/accepted"}
@@ -236,7 +236,7 @@ def test_the_first_cause_wins() -> None:
         handle.agent.cancel()
         handle.dispose().result(PATIENCE)
         assert store.flush(PATIENCE)
-        _, events = store.load(handle.agent.session_id or "")
+        events = store.load(handle.agent.session_id or "").events
     recorded = [e.data["cause"] for e in events if e.type == "turn/end"]
     assert recorded == told
     assert len(told) == 301
@@ -272,7 +272,7 @@ def test_a_cancel_takes_nothing_back(isolation: str) -> None:
         agent.cancel()
         assert isinstance(reply.exception(PATIENCE), dsh.TurnAborted)
         assert store.flush(PATIENCE)
-        _, events = store.load(agent.session_id or "")
+        events = store.load(agent.session_id or "").events
     assert [e.type for e in events[:4]] == [
         "prompt/accepted", "turn/start", "custom/noted", "turn/end",
     ]  # fmt: skip

@@ -131,7 +131,7 @@ def test_senders_race_a_stop(isolation: str) -> None:
             refused, answered, discarded = (sum(column) for column in zip(*counts, strict=True))
             assert refused + answered + discarded == 120
             assert store.flush(PATIENCE)
-            _, events = store.load(handle.agent.session_id or "")
+            events = store.load(handle.agent.session_id or "").events
         kinds = [event.type for event in events]
         assert kinds.count("prompt/accepted") == answered + discarded
         dropped = kinds.count("prompt/discarded")

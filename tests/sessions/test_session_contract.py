@@ -31,7 +31,8 @@ def test_what_was_appended_is_loaded_in_order(store: Store) -> None:
     assert store.append(header.id, "turn/start", encode({"turn": 1})) == 0
     assert store.append(header.id, "turn/end", encode({"turn": 1, "reason": "completed"})) == 1
     assert store.flush(10)
-    loaded, events = store.load(header.id)
+    loaded, events, damage = store.load(header.id)
+    assert damage == ()
     assert loaded == header
     assert [(e.seq, e.type, e.data) for e in events] == [
         (0, "turn/start", {"turn": 1}),

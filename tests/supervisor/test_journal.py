@@ -204,7 +204,7 @@ def test_a_turn_of_a_killed_process_is_closed(store: Any, isolation: str) -> Non
         os.kill(system.tree()[0].pid, signal.SIGKILL)
         watch.see("agent/ended", "w")
         assert store.flush(PATIENCE)
-        _, events = store.load(handle.agent.session_id)
+        events = store.load(handle.agent.session_id).events
     assert_balanced(events)
     (end,) = [event for event in events if event.type == "turn/end"]
     assert end.data["reason"] == "interrupted"
@@ -221,7 +221,7 @@ def test_a_turn_that_had_to_be_ended_by_force_is_closed(store: Any) -> None:
         handle.agent.send("waits")
         handle.dispose().result(PATIENCE)
         assert store.flush(PATIENCE)
-        _, events = store.load(handle.agent.session_id)
+        events = store.load(handle.agent.session_id).events
     assert_balanced(events)
     (end,) = [event for event in events if event.type == "turn/end"]
     assert (end.data["reason"], end.data["cause"]) == ("aborted", "disposed")
@@ -236,7 +236,7 @@ def test_a_failed_start_discards_what_was_accepted(store: Any) -> None:
             pass
         handle.dispose().result(PATIENCE)
         assert store.flush(PATIENCE)
-        _, events = store.load(handle.agent.session_id)
+        events = store.load(handle.agent.session_id).events
     assert_balanced(events)
     assert events[-1].data["outcome"] == "failed"
 
