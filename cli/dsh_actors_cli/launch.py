@@ -6,12 +6,14 @@ import os
 import sys
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
 from dsh_actors.errors import AgentGone, BehaviourError, DshActorsError
 from dsh_actors_cli import exits, output, signals
-from dsh_actors_cli.outcome import Answer, Outcome, judge, result_object
+from dsh_actors_cli.outcome import Answer, Outcome, judge
+from dsh_actors_cli.serving import Serving
+from dsh_actors_cli.telling import Format, write_end, write_result
 from dsh_actors_cli.trees import load, misnamed, walk
 
 if TYPE_CHECKING:
@@ -26,15 +28,15 @@ if TYPE_CHECKING:
     from dsh_actors_cli.render.reporter import Reporter
     from dsh_actors_cli.stream import EventStream
 
-__all__ = ["Format", "Options", "run_tree"]
-
-Format = Literal["text", "json", "stream-json"]
+__all__ = ["Options", "run_tree"]
 
 # What the command waits for the end of a stop beyond the system's own grace, in seconds, and
 # then for everything that is left, such as forgotten threads of behaviours.
 _DRAIN = 5.0
 # How long a terminal that takes no output may hold up the end of a run that was stopped.
 _TERMINAL_PATIENCE = 1.0
+# How often a run that is to be detached looks whether its agents have been set up, in seconds.
+_LOOK_EVERY = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,12 @@ class Options:
     keep: bool
 
 
-def run_tree(options: Options) -> int:
+def run_tree(options: Options, serving: Serving | None = None) -> int:
     """Run a tree, print its result and its receipt, and return the exit code.
+
+    Parameters:
+        options: what the user asked for.
+        serving: what makes the run reachable; None for a run in the foreground.
 
     Raises:
         DshActorsError: the run cannot start; the message says why.
@@ -75,7 +81,7 @@ def run_tree(options: Options) -> int:
     if options.timeout is not None:
         watch.limit(options.timeout)
     spec = _load(options)
-    launch = _Launch(options, spec, watch, started)
+    launch = _Launch(options, spec, watch, started, serving or Serving())
     return launch.run()
 
 
@@ -98,10 +104,15 @@ class _Launch:
     """The pieces of one run, and the order in which they start and end."""
 
     def __init__(
-        self, options: Options, spec: TreeSpec, watch: signals.Watch, started: float
+        self,
+        options: Options,
+        spec: TreeSpec,
+        watch: signals.Watch,
+        started: float,
+        serving: Serving,
     ) -> None:
         self._options, self._spec, self._watch = options, spec, watch
-        self._started = started
+        self._started, self._serving = started, serving
         self._waker = signals.Waker()
         self._system: ActorSystem | None = None
         self._asked: dict[str, Future[Any]] = {}
@@ -118,8 +129,9 @@ class _Launch:
         store = _open_store(self._options) if self._options.keep else None
         try:
             return self._run_with(stdout, store)
-        except DshActorsError:
+        except DshActorsError as error:
             self._reporter.discard()
+            self._serving.ended(error)
             raise
         finally:
             self._reporter.close(_TERMINAL_PATIENCE)
@@ -167,6 +179,7 @@ class _Launch:
         try:
             if self._watch.cause is None:
                 self._start(system)
+                self._serve(system, store)
                 self._await_answers()
                 self._await_quiet(system)
         finally:
@@ -175,7 +188,9 @@ class _Launch:
             raise self._fault
         self._open_stream(system)
         self._reporter.close(_TERMINAL_PATIENCE)
-        return self._tell(stdout, self._outcome(receipt, system.id))
+        outcome = self._outcome(receipt, system.id)
+        self._serving.ended(outcome)
+        return self._tell(stdout, outcome)
 
     def _start(self, system: ActorSystem) -> None:
         """Create the tree and ask each root that has a prompt."""
@@ -212,6 +227,23 @@ class _Launch:
             future.set_error(error)  # its start has failed, and it has ended, this quickly
         self._asked[spec.id] = future
         future.add_done_callback(self._waker.wake)
+
+    def _serve(self, system: ActorSystem, store: SessionStore | None) -> None:
+        """Make the run reachable, if it has begun."""
+        if self._serving.waits_until_up and not self._await_up(system):
+            return
+        if self._asked and self._goes_on():
+            self._serving.up(system, store, self._session_id)
+
+    def _await_up(self, system: ActorSystem) -> bool:
+        """Wait until every agent has been set up; return whether all that were asked have."""
+        while self._goes_on():
+            nodes = list(_walk(system.tree()))
+            if all(node.status != "preparing" for node in nodes):
+                there = {node.id for node in nodes}
+                return all(id in there or not _has_failed(f) for id, f in self._asked.items())
+            self._waker.wait(_LOOK_EVERY)
+        return False
 
     def _open_stream(self, system: ActorSystem) -> None:
         if self._stream is not None and not self._stream.opened:
@@ -261,9 +293,9 @@ class _Launch:
 
     @staticmethod
     def _idle_futures(system: ActorSystem) -> Iterator[Future[None]]:
-        for agent_id in _ids(system.tree()):
+        for node in _walk(system.tree()):
             try:
-                yield system.agent(agent_id).when_idle()
+                yield system.agent(node.id).when_idle()
             except AgentGone:
                 continue
 
@@ -314,7 +346,7 @@ class _Launch:
             return code or exits.FAILED  # as quietly as other commands in a pipe
         except OSError as error:
             code = output.print_error(f"the result cannot be written: {error}", code or 1)
-        self._print_end(outcome)
+        write_end(outcome, self._reporter.style, look=self._look_command())
         if outcome.receipt["survivors"] or not self._confirmed:
             sys.stderr.flush()
             os._exit(code)  # a thread that never ends would hold up the interpreter's own end
@@ -326,24 +358,7 @@ class _Launch:
             patience = None if self._watch.cause is None else _TERMINAL_PATIENCE
             if not self._stream.close(patience):
                 raise self._stream.error or output.OutputClosedError
-        if self._options.form == "text":
-            self._print_text(stdout, outcome.verdict.result)
-        else:
-            text = output.to_json(result_object(outcome), ascii_only=stdout.isatty())
-            stdout.write_line(text)
-
-    def _print_text(self, stdout: output.ResultStream, value: Any) -> None:
-        from dsh_actors_cli.render.result import render_result
-        from dsh_actors_cli.render.style import Style
-
-        if value is None:
-            return
-        if stdout.isatty():
-            style = Style(self._reporter.style.colour)
-            text = render_result(value, width=stdout.columns(), style=style)
-        else:
-            text = render_result(value)
-        stdout.write_line(text)
+        write_result(stdout, outcome, self._options.form, self._reporter.style)
 
     def _look_command(self) -> str:
         """Return the command that shows the session of this run, as it can be typed."""
@@ -356,16 +371,6 @@ class _Launch:
             words += ["--store", str(self._options.store)]
         return shlex.join(words)
 
-    def _print_end(self, outcome: Outcome) -> None:
-        from dsh_actors_cli.render.receipt import end_lines
-
-        try:
-            for line in end_lines(outcome, self._reporter.style, look=self._look_command()):
-                sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            output.discard_stderr()
-
 
 def _open_store(options: Options) -> SessionStore:
     from dsh_actors.sessions import SqliteStore, default_store_path
@@ -373,10 +378,14 @@ def _open_store(options: Options) -> SessionStore:
     return SqliteStore(options.store or default_store_path())
 
 
-def _ids(nodes: Iterable[TreeNode]) -> Iterator[str]:
+def _walk(nodes: Iterable[TreeNode]) -> Iterator[TreeNode]:
     for node in nodes:
-        yield node.id
-        yield from _ids(node.children)
+        yield node
+        yield from _walk(node.children)
+
+
+def _has_failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception(timeout=0) is not None
 
 
 def _answer(agent: str, future: Future[Any]) -> Answer:

@@ -1,0 +1,94 @@
+"""What makes a run reachable for the other verbs, while it lasts.
+
+A foreground run opens its control socket once it is well under way, on a thread of its own, so
+that it costs the launch nothing, and a run that is over at once never has one. Without a socket
+a run goes on as well; nobody can look at it from outside, and one line says so.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from dsh_actors.errors import DshActorsError
+from dsh_actors_cli import output
+
+if TYPE_CHECKING:
+    from dsh_actors.control import ControlServer
+    from dsh_actors.sessions import SessionStore
+    from dsh_actors.system import ActorSystem
+    from dsh_actors_cli.outcome import Outcome
+
+__all__ = ["Serving"]
+
+# Not while the launch needs the processor, and not for runs that are over before.
+_OPEN_AFTER = 0.3
+# How long the last answers to clients may take, in seconds.
+_PATIENCE = 1.0
+
+
+class Serving:
+    """The control socket of a run in the foreground.
+
+    Attributes:
+        waits_until_up: whether `up` is to be called only once every agent of the file has been
+            set up; it is not called at all if one of the roots cannot be.
+    """
+
+    waits_until_up = False
+
+    def __init__(self) -> None:
+        self._server: ControlServer | None = None
+        self._over = threading.Event()
+        self._opening: threading.Thread | None = None
+
+    def up(self, system: ActorSystem, store: SessionStore | None, session_id: str) -> None:
+        """Open the socket soon: the tree has started, and its roots have been asked.
+
+        Parameters:
+            system: what is running.
+            store: where its sessions go.
+            session_id: of the root that was asked first.
+        """
+        self._opening = threading.Thread(
+            target=self._open_soon, args=(system, store), name="dsh-serving", daemon=True
+        )
+        self._opening.start()
+
+    def ended(self, outcome: Outcome | DshActorsError) -> None:
+        """Tell those who wait for it what the run came to, and close the socket.
+
+        Parameters:
+            outcome: of the run, or why there was none. Only the first one counts.
+        """
+        self._over.set()
+        if self._opening is not None:
+            self._opening.join(_PATIENCE)
+        server, self._server = self._server, None
+        if server is not None:
+            from dsh_actors_cli.runs import record_of
+
+            server.finish(record_of(outcome))
+            server.close(_PATIENCE)
+
+    def _open_soon(self, system: ActorSystem, store: SessionStore | None) -> None:
+        if self._over.wait(_OPEN_AFTER):
+            return
+        problem = self._open(system, store)
+        if problem:
+            output.print_warning(problem)
+
+    def _open(self, system: ActorSystem, store: SessionStore | None) -> str:
+        """Open the socket; return why it cannot be, if so."""
+        try:
+            from dsh_actors.control import ControlServer
+        except ImportError:
+            return ""
+
+        server = ControlServer(system, store=store)
+        try:
+            server.start()
+        except (OSError, DshActorsError) as error:
+            return f"ps, tree and send cannot reach this run: {error}"
+        self._server = server
+        return ""
