@@ -256,7 +256,9 @@ def kill_tree_now(root: ProcessId, *, marker: str, kill_wait: float = 2.0) -> li
     return _Ending(root, marker).run(None, kill_wait)
 
 
-def end_own_descendants(marker: str, *, kill_wait: float = 1.0) -> list[Ended]:
+def end_own_descendants(
+    marker: str, *, kill_wait: float = 1.0, reap: bool = True
+) -> list[Ended]:
     """Kill all that this process started, itself excepted, which shall exit right afterwards.
 
     If other threads here start processes faster than they can be ended, a forked helper kills
@@ -265,6 +267,8 @@ def end_own_descendants(marker: str, *, kill_wait: float = 1.0) -> list[Ended]:
     Parameters:
         marker: the mark of this process.
         kill_wait: how long to wait for their end, in seconds.
+        reap: whether the status of those that are children of this process is taken; a caller
+            that wants it for itself says False.
 
     Returns:
         Every process that was running, and how it ended.
@@ -272,7 +276,7 @@ def end_own_descendants(marker: str, *, kill_wait: float = 1.0) -> list[Ended]:
     me = ProcessId.of(os.getpid())
     assert me is not None
     ending = _Ending(me, marker)
-    ended = ending.run(None, kill_wait)
+    ended = ending.run(None, kill_wait, reap=reap)
     if any(process.ended == "alive" for process in ended) or ending.members():
         _finish_from_outside(me, marker, kill_wait)
     return ended
@@ -302,11 +306,11 @@ class _Ending:
         self._signals: dict[ProcessId, signal.Signals | None] = {}
         self._alive: list[ProcessId] = []
 
-    def run(self, grace: float | None, kill_wait: float) -> list[Ended]:
+    def run(self, grace: float | None, kill_wait: float, *, reap: bool = True) -> list[Ended]:
         if grace is not None:
             self._terminate(grace)
         self._kill(kill_wait)
-        for process in self._signals:
+        for process in self._signals if reap else ():
             if process != self._root:  # whose status belongs to its `WorkerProcess`
                 _reap(process)
         return [self._report(process) for process in self._signals]
