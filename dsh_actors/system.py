@@ -10,6 +10,7 @@ from dsh_actors.agents.actor import AgentActor
 from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentGone, ForkedSystemError, SystemClosed, UsageError
+from dsh_actors.slots import NO_SLOTS
 from dsh_actors.supervisor.bounds import Limits
 from dsh_actors.supervisor.core import Core, Settings, Spec
 from dsh_actors.supervisor.journal import Journal
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.policy import Policy
     from dsh_actors.lifecycle.supervision import RestartType
     from dsh_actors.sessions.store import SessionStore
+    from dsh_actors.slots import Slots
     from dsh_actors.supervisor.listeners import LifeEvent
     from dsh_actors.supervisor.stops import Stop
 
@@ -88,6 +90,8 @@ class ActorSystem:
         max_depth: the greatest depth that an agent may have, where a root has 0.
         on_event: called with each event as a mapping with a ``type``, on a thread of the
             library; it must not block.
+        slots: what only a launcher knows, such as the session of each configured agent. They
+            are there before anything from configuration is.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class ActorSystem:
         inbox_limit: int = 100_000,
         max_depth: int = 128,
         on_event: Callable[[Mapping[str, Any]], None] | None = None,
+        slots: Slots = NO_SLOTS,
         _runtime: Runtime | None = None,
     ) -> None:
         if importing_main():
@@ -126,7 +131,7 @@ class ActorSystem:
         if store is not None:
             self._core.journal = Journal(self._core, store)
         self._dispatcher = runtime.dispatcher(f"dsh-{self._core.system_id}")
-        self._supervisor = Supervisor(self._core, self._dispatcher, self._all_ended)
+        self._supervisor = Supervisor(self._core, self._dispatcher, self._all_ended, slots)
         self._supervisor.launch()
         self._lock = threading.Lock()
         self._shutdown: Future[Receipt] | None = None
@@ -139,6 +144,11 @@ class ActorSystem:
     def id(self) -> str:
         """The id of this system: unique on this machine."""
         return self._core.system_id
+
+    @property
+    def slots(self) -> Slots:
+        """What the launcher gave; empty in a system that is embedded."""
+        return self._supervisor.host.slots
 
     # -- creation ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from dsh_actors.agents.initiator import InitiatorRegistry
 from dsh_actors.agents.loop import LoopThread
 from dsh_actors.agents.permits import Permits
 from dsh_actors.errors import SystemClosed
+from dsh_actors.slots import NO_SLOTS
 
 if TYPE_CHECKING:
     from _thread import LockType
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.job import Job
     from dsh_actors.agents.turn import Request, Turn, TurnError
     from dsh_actors.lifecycle.budget import Budget
+    from dsh_actors.slots import Slots
 
 
 class HostPort(Protocol):
@@ -87,6 +89,7 @@ class AgentHost:
             the lock of the tree, so that there is one lock and no order to keep.
         max_turns: how many plain turns run at once.
         turns_per_visit: how many turns a thread runs for one agent before the next one's turn.
+        slots: what the launcher knows; see :attr:`Turn.slots`.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class AgentHost:
         max_turns: int,
         loop: LoopThread | None = None,
         turns_per_visit: int = 16,
+        slots: Slots = NO_SLOTS,
     ) -> None:
         self.port = port
         self.dispatcher = dispatcher
@@ -106,6 +110,7 @@ class AgentHost:
         self.permits = Permits(max_turns)
         self.loop = loop if loop is not None else LoopThread(f"{dispatcher.name}-loop")
         self.turns_per_visit = turns_per_visit
+        self.slots = slots
         self.initiators = InitiatorRegistry()
 
     def start(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.causes import Cause, TurnReason
     from dsh_actors.lifecycle.policy import Policy
     from dsh_actors.lifecycle.supervision import RestartType
+    from dsh_actors.slots import Slots
 
 
 class TurnError(NamedTuple):
@@ -260,6 +261,14 @@ class Turn:
             MessageError: the data cannot be carried.
         """
         self._actor.host.port.remember(self, f"custom/{type}", codec.encode(data))
+
+    @property
+    def slots(self) -> Slots:
+        """What only the launcher knows: the sessions that agents are bound to, the exit line.
+
+        They are there before any agent is. In a system that nobody has launched they are empty.
+        """
+        return self._actor.host.slots
 
     @property
     def log(self) -> Any:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.message import Kind
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
+    from dsh_actors.slots import Slots
     from dsh_actors.supervisor.core import Core, OneShot, Spec
 
 
@@ -48,11 +49,14 @@ class Supervisor(PooledActor):
         dispatcher: the threads of the system.
         ended: called, on the supervisor's thread, when the last agent of a closed system has
             ended.
+        slots: what the launcher knows.
     """
 
     registered_with_pykka = False
 
-    def __init__(self, core: Core, dispatcher: Dispatcher, ended: Callable[[], None]) -> None:
+    def __init__(
+        self, core: Core, dispatcher: Dispatcher, ended: Callable[[], None], slots: Slots
+    ) -> None:
         super().__init__(dispatcher=dispatcher)
         self.core = core
         self.all_ended = ended
@@ -70,8 +74,12 @@ class Supervisor(PooledActor):
             max_turns=core.settings.max_turns,
             loop=runtime.loop(f"{dispatcher.name}-loop"),
             turns_per_visit=runtime.turns_per_visit,
+            slots=slots,
         )
-        params = {"max_turns": core.settings.max_turns}
+        params: dict[str, Any] = {"max_turns": core.settings.max_turns}
+        launched = slots.to_plain()
+        if launched is not None:
+            params["slots"] = launched
         self.pool = runtime.pool(core.settings.workers, core.system_id, Links(core, self), params)
         self.factory = Factory(core, self.host, self.pool, self.delivery)
         self.listeners = Listeners(core, self)

@@ -38,6 +38,7 @@ from dsh_actors.errors import (
 from dsh_actors.lifecycle.budget import Budget
 from dsh_actors.lifecycle.policy import ISOLATIONS, Policy
 from dsh_actors.processes.proctree import end_own_descendants
+from dsh_actors.slots import Slots
 from dsh_actors.workers import frames
 from dsh_actors.workers.early import worker_name
 from dsh_actors.workers.link import Link
@@ -68,14 +69,17 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
     Parameters:
         sock: the connection to the supervisor.
         params: ``worker`` (its number), ``marker``, ``max_turns`` (or a SETTINGS frame follows);
-            in tests, ``gates``.
+            ``slots`` if there are any; in tests, ``gates``.
     """
     name = worker_name(params["worker"])
     behaviours.find_main = import_parent_main
     if "gates" in params:
         gates.plan = gates.AskingPlan(params["gates"])
     host = WorkerHost(
-        Dispatcher(name), params.get("max_turns", 1), lambda why: _exit(params["marker"], why)
+        Dispatcher(name),
+        params.get("max_turns", 1),
+        lambda why: _exit(params["marker"], why),
+        slots=Slots.from_plain(params.get("slots")),
     )
     link = Link(sock, on_messages=host.act, on_close=host.end, name=name)
     host.connect(link, Reporter(link, f"{name}-reporter"))
@@ -228,7 +232,8 @@ class WorkerHost:
         agent = self._agents.get(key)
         return agent.name if agent is not None else ""
 
-    def _settings(self, max_turns: int) -> None:
+    def _settings(self, max_turns: int, slots: dict[str, Any] | None) -> None:
+        self._host.slots = Slots.from_plain(slots)
         with self._host.lock:
             self._host.permits.resize(max_turns)
 

@@ -109,7 +109,7 @@ class WorkerPool:
         self.workers[FIRST] = worker
         self._shared.append(worker)
         worker.adopt(self._events, process)
-        worker.queue([frames.SETTINGS, self._params["max_turns"]])
+        worker.queue([frames.SETTINGS, self._params["max_turns"], self._params.get("slots")])
         worker.flush()
 
     def _start(self, *, own: bool) -> Worker:
