@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    Evict: TypeAlias = Callable[[sqlite3.Connection, str, int | None], None]
 
 __all__ = ["delete_sessions"]
 
@@ -18,13 +22,19 @@ WITH RECURSIVE family (key, id) AS (
 )
 SELECT key, id FROM family
 """
+_HOLDER = "SELECT holder FROM heads WHERE session = ?"
 
 
-def delete_sessions(connection: sqlite3.Connection, session_id: str, known: frozenset[str]) -> bool:
+def delete_sessions(
+    connection: sqlite3.Connection, session_id: str, known: frozenset[str], evict: Evict
+) -> bool:
     """Remove a session and all below it, unless some of them are not among the known ones.
 
     What is removed is overwritten with zeros: it cannot be read from the file any more, and a
     salvage of the file cannot bring it back.
+
+    Parameters:
+        evict: makes sure that a former holder cannot write, or raises ``SessionHeld``.
 
     Returns:
         Whether it was done; if not, nothing was.
@@ -36,6 +46,9 @@ def delete_sessions(connection: sqlite3.Connection, session_id: str, known: froz
         if not known.issuperset(id for _, id in found):
             connection.execute("ROLLBACK")
             return False
+        for key, id in found:
+            head = connection.execute(_HOLDER, (key,)).fetchone()
+            evict(connection, id, head[0] if head else None)
         for key, _ in found:
             connection.execute("DELETE FROM events WHERE session = ?", (key,))
             connection.execute("DELETE FROM heads WHERE session = ?", (key,))

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors.errors import SessionHeld, SessionNotFound, StoreError
 from dsh_actors.sessions.events import ACTIVE
 from dsh_actors.sessions.holders import COLUMNS, Row, Standing, describe, here, judge, new_row
-from dsh_actors.sessions.ops import RefusedError
+from dsh_actors.sessions.ops import Log, RefusedError
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
     from dsh_actors.errors import Holder
-    from dsh_actors.sessions.ops import Log
 
 __all__ = ["LEASE_TTL", "Leases", "held_by_living", "held_error", "standing"]
 
@@ -71,10 +70,9 @@ class Leases:
         assert self._row.key is not None
         return self._row.key
 
-    @property
-    def holder(self) -> Holder:
-        """How others see this store."""
-        return self._row.public
+    def is_ours(self, key: int | None) -> bool:
+        """Whether this is the key of our row. Any thread may ask."""
+        return key is not None and key == self._row.key
 
     @property
     def beat_at(self) -> float:
@@ -114,7 +112,7 @@ class Leases:
         """Find out which of these sessions were taken from us."""
         # Read first: what is seen here is committed, whatever becomes of this transaction.
         found = connection.execute(_FENCE, (self.key,)).fetchone()
-        query = "SELECT session, token FROM heads WHERE holder = ?"
+        query = "SELECT session, token FROM heads WHERE holder = ?"  # a scan; it is rare
         kept = dict(connection.execute(query, (self.key,)).fetchall())
         gone = {
             log: self._taken_error(connection, log)
@@ -141,7 +139,37 @@ class Leases:
 
     # -- taking -------------------------------------------------------------------------------
 
-    def take(self, connection: sqlite3.Connection, session_id: str, key: int) -> list[Any]:
+    def acquire(self, connection: sqlite3.Connection, session_ids: Iterable[str]) -> list[Log]:
+        """Make sessions ours in the open transaction, all of them or none.
+
+        Returns:
+            Where their logs end.
+
+        Raises:
+            SessionHeld: a living holder has one of them.
+            SessionNotFound: there is no such session.
+        """
+        logs: list[Log] = []
+        for session_id in session_ids:
+            found = connection.execute("SELECT key FROM sessions WHERE id = ?", (session_id,))
+            row = found.fetchone()
+            if row is None:
+                raise SessionNotFound(
+                    f"{self._path}: no session {session_id!r}; "
+                    "'dsh-actors sessions list' shows those there are"
+                )
+            head = self._take(connection, session_id, row[0])
+            connection.execute(
+                "REPLACE INTO heads (session, status, ended, next_seq, last_time, holder, token)"
+                " VALUES (?,?,?,?,?,?,?)",
+                (row[0], *head),
+            )
+            log = Log(session_id, key=row[0], next_seq=head[2])
+            log.status, log.ended, log.last_time, log.token = head[0], head[1], head[3], head[5]
+            logs.append(log)
+        return logs
+
+    def _take(self, connection: sqlite3.Connection, session_id: str, key: int) -> list[Any]:
         """Make a session ours in the open transaction.
 
         Returns:
@@ -152,11 +180,16 @@ class Leases:
             SessionNotFound: there is no such session any more.
         """
         row = connection.execute(
-            "SELECT status, ended, next_seq, last_time, holder, token FROM heads WHERE session = ?",
+            "SELECT status, ended, next_seq, last_time, holder, token FROM sessions"
+            " LEFT JOIN heads ON session = key WHERE key = ?",
             (key,),
         ).fetchone()
         if row is None:
             raise SessionNotFound(f"{self._path}: session {session_id!r} has been deleted")
+        if row[5] is None:  # damage took the head, but perhaps not all of the events
+            last = "SELECT max(seq), max(time) FROM events WHERE session = ?"
+            seq, time = connection.execute(last, (key,)).fetchone()
+            row = (ACTIVE, None, 0 if seq is None else seq + 1, time, None, 0)
         self.evict(connection, session_id, row[4])
         return [*row[:4], self.key, row[5] + 1]
 
@@ -176,7 +209,7 @@ class Leases:
             if log.token or log.key is None:
                 continue
             try:
-                _, _, next_seq, _, holder, head[6] = self.take(connection, log.id, log.key)
+                _, _, next_seq, _, holder, head[6] = self._take(connection, log.id, log.key)
             except StoreError as error:
                 refused[log] = error
                 continue
@@ -199,7 +232,7 @@ class Leases:
         Raises:
             SessionHeld: it is another one, which lives and beats.
         """
-        if holder is None or holder == self._row.key:
+        if holder is None or self.is_ours(holder):
             return
         found = connection.execute(_HOLDER, (holder,)).fetchone()
         if found is None:

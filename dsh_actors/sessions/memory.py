@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import time
 from typing import TYPE_CHECKING
 
 from dsh_actors.codec import decode_leniently
 from dsh_actors.errors import SessionNotFound, StoreError
 from dsh_actors.sessions.damage import decoded
 from dsh_actors.sessions.events import ACTIVE, SessionInfo, SessionLog
-from dsh_actors.sessions.ops import Create, Log, Ops, RefusedError, SetStatus
+from dsh_actors.sessions.holders import new_row
+from dsh_actors.sessions.lease import LEASE_TTL
+from dsh_actors.sessions.ops import Create, Log, Ops, RefusedError, Release, SetStatus
 from dsh_actors.sessions.store import match_prefix, subtree
 from dsh_actors.sessions.verbs import StoreVerbs
 
 if TYPE_CHECKING:
+    from dsh_actors.errors import Holder
     from dsh_actors.sessions.events import SessionHeader
     from dsh_actors.sessions.ops import StoredEvent
     from dsh_actors.sessions.store import SessionIds, SessionInfos, StoredEvents
@@ -24,11 +28,11 @@ __all__ = ["MemoryStore"]
 class _Record:
     """A committed session. The data stays encoded: what was appended cannot change."""
 
-    __slots__ = ("ended", "events", "header", "options", "policy", "status")
+    __slots__ = ("ended", "events", "header", "held", "options", "policy", "status")
 
     def __init__(self, op: Create) -> None:
         self.header, self.policy, self.options = op.header, op.policy, op.options
-        self.status = op.status
+        self.status, self.held = op.status, False
         self.ended = None if op.status == ACTIVE else op.header.created
         self.events: list[StoredEvent] = list(op.events)
 
@@ -38,10 +42,12 @@ class MemoryStore(StoreVerbs):
 
     Parameters:
         flush_interval: the shortest time between two commits, in seconds.
+        holder: the name under which it holds sessions.
     """
 
-    def __init__(self, *, flush_interval: float = 0.0) -> None:
+    def __init__(self, *, flush_interval: float = 0.0, holder: str | None = None) -> None:
         super().__init__("memory", flush_interval=flush_interval)
+        self._row = new_row(holder or "another system", LEASE_TTL)
         self._records: dict[str, _Record] = {}
 
     def list(self, *, limit: int | None = None) -> SessionInfos:
@@ -118,18 +124,51 @@ class MemoryStore(StoreVerbs):
                 raise RefusedError(used)
             for op in group:
                 if isinstance(op, tuple):
-                    log, seq, time, type, data, _ = op
-                    self._records[log.id].events.append((seq, time, type, data))
+                    log, seq, when, type, data, _ = op
+                    record = self._records[log.id]
+                    record.events.append((seq, when, type, data))
+                    if not log.token and record.status == ACTIVE:
+                        _hold(record, log, True)
                 elif isinstance(op, SetStatus):
                     record = self._records[op.log.id]
                     record.status = op.log.status = op.status
                     record.ended = None if op.status == ACTIVE else op.time
+                    _hold(record, op.log, op.status == ACTIVE)
+                elif isinstance(op, Release):
+                    _hold(self._records[op.log.id], op.log, False)
                 else:
                     self._records[op.log.id] = record = _Record(op)
                     op.log.status = record.status
+                    _hold(record, op.log, op.status == ACTIVE)
+
+    def _acquire(self, session_ids: SessionIds) -> None:
+        with self._lock:
+            logs = [(name, self._logs.get(name)) for name in session_ids]
+        new = [self._lookup(name) for name, log in logs if log is None]
+        with self._lock:
+            for log in new:
+                self._logs.setdefault(log.id, log)
+            for name in session_ids:
+                _hold(self._records[name], self._logs[name], True)
+
+    def holder_of(self, session_id: str) -> Holder | None:
+        """Return this store, if it works on a session; see ``SessionReader.holder_of``."""
+        return self._holder() if self._find(session_id).held else None
+
+    def holders(self) -> dict[str, Holder]:
+        """Return which sessions this store works on; see ``SessionReader.holders``."""
+        holder = self._holder()
+        return {name: holder for name, record in self._committed().items() if record.held}
+
+    def _holder(self) -> Holder:
+        return self._row._replace(heartbeat=time()).public
 
     def _release(self) -> None:
         """Nothing to release: what was stored can be read until the store is dropped."""
+
+
+def _hold(record: _Record, log: Log, is_held: bool) -> None:
+    record.held, log.token = is_held, int(is_held)
 
 
 def _info(record: _Record) -> SessionInfo:

@@ -22,6 +22,7 @@ __all__ = [
     "Op",
     "Ops",
     "RefusedError",
+    "Release",
     "SetStatus",
     "StoreBusyError",
     "StoredEvent",
@@ -106,12 +107,21 @@ class SetStatus:
         self.log, self.status, self.time, self.on_commit = log, status, now, on_commit
 
 
+class Release:
+    """A lease to give back."""
+
+    __slots__ = ("log", "on_commit")
+
+    def __init__(self, log: Log, on_commit: OnCommit | None) -> None:
+        self.log, self.on_commit = log, on_commit
+
+
 StoredEvent: TypeAlias = tuple[int, float, str, bytes]
 """Number, time, type and encoded data of an event."""
 
 # An event is a bare tuple: it is made once per append, and nothing is cheaper.
 EventOp: TypeAlias = "tuple[Log, int, float, str, bytes, OnCommit | None]"
-Op: TypeAlias = "EventOp | Create | SetStatus"
+Op: TypeAlias = "EventOp | Create | SetStatus | Release"
 Ops: TypeAlias = list[Op]
 
 

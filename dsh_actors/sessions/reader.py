@@ -17,8 +17,10 @@ from dsh_actors.sessions.damage import (
     without_gaps,
 )
 from dsh_actors.sessions.dbfile import explain, open_for_reading
-from dsh_actors.sessions.events import ACTIVE, SessionHeader, SessionInfo, SessionLog
+from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo, SessionLog
 from dsh_actors.sessions.forks import watch_forks
+from dsh_actors.sessions.holders import COLUMNS, Row
+from dsh_actors.sessions.lease import held_by_living
 from dsh_actors.sessions.ops import Log
 from dsh_actors.sessions.store import SessionInfos, StoredEvents, match_prefix, subtree
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     import sqlite3
     from types import TracebackType
     from typing import Self
+
+    from dsh_actors.errors import Holder
 
 
 __all__ = ["SqliteReader"]
@@ -47,13 +51,21 @@ SELECT key, checksum, id, agent_id, system_id, root, parent, depth, behaviour, c
        policy, options, format, forked_from, forked_at
 FROM sessions WHERE id = ?
 """
-_EVENTS = "SELECT seq, time, type, data, checksum FROM events WHERE session = ? ORDER BY seq"
+_EVENTS = """
+SELECT seq, time, type, data, checksum FROM events WHERE session = ? AND seq >= ? ORDER BY seq
+"""
 _HEAD = "SELECT status, ended, next_seq, last_time FROM heads WHERE session = ?"
+_COLUMNS = ", ".join(f"holders.{name}" for name in COLUMNS.split(", "))
+_HOLDERS = f"""
+SELECT id, {_COLUMNS} FROM heads
+JOIN holders ON holders.key = holder JOIN sessions ON sessions.key = session
+"""
 _PREFIX = "SELECT id FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT 4"
 
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 Findings: TypeAlias = list[str]
+Events: TypeAlias = list[Event]
 
 
 class SqliteReader:
@@ -116,8 +128,24 @@ class SqliteReader:
         damage = [row[0] for row in self._query(_DAMAGE, session_id)]
         # The head first: events of later commits may come with the second query, never too few.
         heads = self._query(_HEAD, key)
+        sound = self._sound(session_id, self._query(_EVENTS, key, 0), damage)
+        count = heads[0][2] if heads else 0
+        return header, without_gaps(sound, count, header.created, damage), damage
+
+    def events_from(self, session_id: str, start: int) -> Events:
+        """Return the events of a session from number `start` on, for who has read the others.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the store cannot be read.
+        """
+        rows = self._query(_EVENTS, self._header_row(session_id)[0], start)
+        return [decoded(event, []) for event in self._sound(session_id, rows, [])]
+
+    def _sound(self, session_id: str, rows: Rows, damage: Findings) -> StoredEvents:
+        """Return events as they are stored, with stand-ins for those that were changed."""
         sound: StoredEvents = []
-        for seq, time, type, data, checksum in self._query(_EVENTS, key):
+        for seq, time, type, data, checksum in rows:
             if checksum is not None and checksum != event_checksum(seq, type, data):
                 problem = "it was changed on the disk"
             elif is_stub(data):
@@ -131,8 +159,7 @@ class SqliteReader:
                 continue
             damage.append(f"event {seq} is damaged: {problem}")
             sound.append(stand_in(seq, time, problem))
-        count = heads[0][2] if heads else 0
-        return header, without_gaps(sound, count, header.created, damage), damage
+        return sound
 
     def resolve(self, prefix: str) -> str:
         """Return the one id that begins with ``prefix``; see ``SessionReader.resolve``."""
@@ -147,6 +174,21 @@ class SqliteReader:
         log = Log(session_id, key=key, next_seq=next_seq)
         log.status, log.ended, log.last_time = status, ended, last_time
         return log
+
+    def holder_of(self, session_id: str) -> Holder | None:
+        """Return who may write to a session; see ``SessionReader.holder_of``."""
+        self._header_row(session_id)
+        rows = self._query(f"{_HOLDERS} WHERE id = ?", session_id)
+        return held_by_living(rows).get(session_id)
+
+    def holders(self) -> dict[str, Holder]:
+        """Return who holds which sessions; see ``SessionReader.holders``."""
+        return held_by_living(self._query(_HOLDERS))
+
+    def holder_row(self, session_id: str) -> Row | None:
+        """Return all that is stored about the holder of a session, dead or alive."""
+        rows = self._query(f"{_HOLDERS} WHERE id = ?", session_id)
+        return Row(*rows[0][1:]) if rows else None
 
     def check(self) -> Findings:
         """Return what is wrong with the file, one finding a line; nothing if it is sound.

@@ -6,7 +6,8 @@ import os
 import threading
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dsh_actors.errors import StoreError
 from dsh_actors.sessions.blobs import LARGE, Blobs
@@ -14,24 +15,42 @@ from dsh_actors.sessions.damage import event_checksum, row_checksum
 from dsh_actors.sessions.dbfile import explain, open_for_writing
 from dsh_actors.sessions.deletion import delete_sessions
 from dsh_actors.sessions.events import ACTIVE
-from dsh_actors.sessions.ops import Create, Log, Ops, RefusedError, SetStatus, log_of
+from dsh_actors.sessions.holders import Standing
+from dsh_actors.sessions.lease import LEASE_TTL, Leases, held_error, standing
+from dsh_actors.sessions.observers import report
+from dsh_actors.sessions.ops import (
+    Create,
+    Log,
+    Ops,
+    RefusedError,
+    Release,
+    SetStatus,
+    StoreBusyError,
+    log_of,
+)
 from dsh_actors.sessions.reader import SqliteReader
 from dsh_actors.sessions.verbs import StoreVerbs
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
+    from dsh_actors.errors import Holder
     from dsh_actors.sessions.events import SessionHeader, SessionLog
     from dsh_actors.sessions.store import SessionIds, SessionInfos, StoredEvents
 
 __all__ = ["SqliteStore"]
+
+T = TypeVar("T")
+Heads: TypeAlias = dict[Log, list[Any]]
+Logs: TypeAlias = list[Log]
 
 _SESSIONS = (
     "INSERT INTO sessions (key, id, agent_id, system_id, root, parent, depth, behaviour, created,"
     " policy, options, format, forked_from, forked_at, checksum) VALUES "
 )
 _EVENTS = "INSERT INTO events (session, seq, time, type, data, checksum) VALUES "
-_HEADS = "REPLACE INTO heads (session, status, ended, next_seq, last_time) VALUES "
+_HEADS = "REPLACE INTO heads (session, status, ended, next_seq, last_time, holder, token) VALUES "
 
 _MAX_VARIABLES = 999
 """Values in one statement that every release of SQLite allows."""
@@ -46,13 +65,24 @@ class SqliteStore(StoreVerbs):
     Parameters:
         path: the file.
         flush_interval: the shortest time between two commits, in seconds.
+        holder: the name under which this store holds sessions, for the errors of others.
+        lease_ttl: seconds after which others may take sessions away from this store, if it gives
+            no sign of life; it gives three in that time for as long as it holds any.
 
     Raises:
         StoreError: it cannot be opened, is of a newer version, or is not a session store.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, flush_interval: float = 0.0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        flush_interval: float = 0.0,
+        holder: str | None = None,
+        lease_ttl: float = LEASE_TTL,
+    ) -> None:
         self._path = os.path.abspath(os.fspath(path))
+        self._leases = Leases(self._path, holder or "another system", lease_ttl)
         super().__init__(self._path, flush_interval=flush_interval)
         self._blobs = Blobs(self._path)
         self._connection = open_for_writing(self._path)
@@ -103,7 +133,20 @@ class SqliteStore(StoreVerbs):
         self._reader_lock = threading.Lock()
 
     def _lookup(self, session_id: str) -> Log:
+        # Said at once if it can be known; who comes in between is refused at the commit.
+        row = self._reading().holder_row(session_id)
+        others = row is not None and not self._leases.is_ours(row.key)
+        if row is not None and others and standing(row) == Standing.ALIVE:
+            raise held_error(self._path, session_id, row)
         return self._reading().log(session_id)
+
+    def holder_of(self, session_id: str) -> Holder | None:
+        """Return who may write to a session; see ``SessionReader.holder_of``."""
+        return self._reading().holder_of(session_id)
+
+    def holders(self) -> dict[str, Holder]:
+        """Return who holds which sessions; see ``SessionReader.holders``."""
+        return self._reading().holders()
 
     def _stored(self, session_id: str) -> tuple[SessionHeader, StoredEvents]:
         header, events, _ = self._reading().stored(session_id)
@@ -118,7 +161,7 @@ class SqliteStore(StoreVerbs):
         # A connection of its own: the writer's may be in the middle of a commit, which waits.
         connection = open_for_writing(self._path)
         try:
-            if not delete_sessions(connection, session_id, known):
+            if not delete_sessions(connection, session_id, known, self._leases.evict):
                 return False
         except sqlite3.Error as error:
             raise explain(self._path, error) from error
@@ -134,31 +177,104 @@ class SqliteStore(StoreVerbs):
             if self._reader is not None:
                 self._reader.close()
         try:
-            # The last connection to close copies the log into the database and removes it.
-            self._connection.close()
+            try:
+                self._leases.leave(self._connection)
+            finally:
+                # The last connection to close copies the log into the database and removes it.
+                self._connection.close()
         except sqlite3.Error as error:
             raise explain(self._path, error) from error
 
     def _commit(self, group: Ops) -> None:
+        heads = self._transact(lambda: self._write_group(group))
+        for log, head in heads.items():
+            log.key, log.status, log.ended, log.written, log.last_time, holder, token = head
+            log.token = 0 if holder is None else token
+
+    def _write_group(self, group: Ops) -> Heads:
         import sqlite3
 
-        connection = self._connection
+        try:
+            return _write(self._connection, group, self._blobs, self._leases)
+        except sqlite3.IntegrityError as error:
+            conflicts = self._conflicts(group)
+            if conflicts:
+                raise RefusedError(conflicts) from error
+            raise
+
+    def _transact(self, work: Callable[[], T]) -> T:
+        """Do something in a transaction, in which nobody can take a session away.
+
+        Raises:
+            RefusedError: some sessions were taken away before, or ``work`` refused some. Nothing
+                was done.
+            StoreError: it could not be done now.
+        """
+        import sqlite3
+
+        connection, leases = self._connection, self._leases
         try:
             connection.execute("BEGIN IMMEDIATE")
-            heads = _write(connection, group, self._blobs)
+            if leases.enter(connection):
+                with self._lock:
+                    logs = list(self._logs.values())
+                lost = leases.lost(connection, logs)
+                if lost:
+                    raise RefusedError(lost)
+            result = work()
             connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.IntegrityError):
-                conflicts = self._conflicts(group)
-                if conflicts:
-                    raise RefusedError(conflicts) from error
             if isinstance(error, sqlite3.Error):
                 raise explain(self._path, error) from error
             raise
-        for log, head in heads.items():
-            log.key, log.status, log.ended, log.written, log.last_time = head
+        leases.committed()
+        return result
+
+    # -- leases -------------------------------------------------------------------------------
+
+    def _acquire(self, session_ids: SessionIds) -> None:
+        try:
+            logs = self._transact(lambda: self._lease(session_ids))
+        except RefusedError as refused:
+            # Some were taken from us, perhaps these very ones. Now that this is known, try again.
+            self._drop_refused(refused.errors)
+            logs = self._transact(lambda: self._lease(session_ids))
+        with self._lock:
+            for log in logs:
+                known = self._logs.get(log.id)
+                # One with something queued is taken in hand by its commit, like any other.
+                if known is None or known.refused is not None or known.next_seq == known.written:
+                    self._logs[log.id] = log
+
+    def _lease(self, session_ids: SessionIds) -> Logs:
+        with self._lock:
+            logs = [(name, self._logs.get(name)) for name in session_ids]
+        # What we have is ours beyond doubt: the transaction has looked at the fence.
+        missing = [name for name, log in logs if log is None or log.refused or not log.token]
+        return self._leases.acquire(self._connection, missing)
+
+    def _time_to_chore(self) -> float | None:
+        return max(0.0, self._leases.beat_at - monotonic()) if self._logs else None
+
+    def _do_chore(self) -> None:
+        """Give a sign of life, and see whether something was taken away."""
+        if not self._logs or monotonic() < self._leases.beat_at:
+            return
+        try:
+            self._connection.execute("PRAGMA synchronous = NORMAL")  # not worth a disk flush
+            try:
+                self._transact(lambda: None)
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL")
+        except RefusedError as refused:
+            self._drop_refused(refused.errors)
+        except StoreBusyError:
+            self._leases.postpone_beat()  # whoever writes cannot take anything away meanwhile
+        except StoreError as error:
+            self._leases.postpone_beat()
+            report(self._path, "a sign of life could not be written; it is tried again", error)
 
     def _conflicts(self, group: Ops) -> dict[Log, StoreError]:
         """Find the sessions of a group that somebody else has created or written to."""
@@ -181,11 +297,11 @@ class SqliteStore(StoreVerbs):
         return conflicts
 
 
-def _write(connection: sqlite3.Connection, group: Ops, blobs: Blobs) -> dict[Log, list[Any]]:
+def _write(connection: sqlite3.Connection, group: Ops, blobs: Blobs, leases: Leases) -> Heads:
     """Write a group inside the open transaction; return the new head of each log in it.
 
-    A head is ``[key, status, ended, next_seq, last_time]``. The logs themselves change only once
-    the transaction is committed.
+    A head is ``[key, status, ended, next_seq, last_time, holder, token]``. The logs
+    themselves change only once the transaction is committed.
     """
     heads: dict[Log, list[Any]] = {}
     sessions: list[Any] = []
@@ -193,14 +309,25 @@ def _write(connection: sqlite3.Connection, group: Ops, blobs: Blobs) -> dict[Log
     first_key = _next_key(connection) if creates else 0
     for key, create in enumerate(creates, first_key):
         ended = None if create.status == ACTIVE else create.header.created
-        heads[create.log] = [key, create.status, ended, 0, None]
+        holder = leases.key if create.status == ACTIVE else None
+        heads[create.log] = [key, create.status, ended, 0, None, holder, 1]
         sessions += _session_row(key, create)
     events: list[Any] = []
     for op in group:
         log = log_of(op)
         head = heads.get(log)
         if head is None:
-            heads[log] = head = [log.key, log.status, log.ended, log.written, log.last_time]
+            if isinstance(op, Release) and not log.token:
+                continue  # not ours
+            heads[log] = head = [
+                log.key,
+                log.status,
+                log.ended,
+                log.written,
+                log.last_time,
+                leases.key,
+                log.token,
+            ]
         if isinstance(op, tuple):
             _, seq, time, kind, data, _ = op
             if len(data) > LARGE:
@@ -210,15 +337,19 @@ def _write(connection: sqlite3.Connection, group: Ops, blobs: Blobs) -> dict[Log
         elif isinstance(op, SetStatus):
             head[1] = op.status
             head[2] = None if op.status == ACTIVE else op.time
+            head[5] = leases.key if op.status == ACTIVE else None
+        elif isinstance(op, Release):
+            head[5] = None
         else:
             for seq, time, kind, data in op.events:
                 if len(data) > LARGE:
                     data = blobs.write(log.id, data)
                 events += (head[0], seq, time, kind, data, event_checksum(seq, kind, data))
                 head[3], head[4] = seq + 1, time
+    leases.admit(connection, heads)
     _insert(connection, _SESSIONS, 15, sessions)
     _insert(connection, _EVENTS, 6, events)
-    _insert(connection, _HEADS, 5, list(chain.from_iterable(heads.values())))
+    _insert(connection, _HEADS, 7, list(chain.from_iterable(heads.values())))
     return heads
 
 

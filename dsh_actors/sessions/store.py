@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from dsh_actors.errors import SessionNotFound, StoreError
@@ -12,6 +12,8 @@ from dsh_actors.sessions.ops import StoredEvent
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    from dsh_actors.errors import Holder
 
 __all__ = ["Listener", "OnCommit", "SessionReader", "SessionStore", "match_prefix", "subtree"]
 
@@ -62,6 +64,23 @@ class SessionReader(Protocol):
         Raises:
             SessionNotFound: no id begins so.
             StoreError: several ids begin so.
+        """
+
+    def holder_of(self, session_id: str) -> Holder | None:
+        """Return who may write to a session, or None if it is free or its holder is dead.
+
+        One that is there but gives no sign of life is returned; its ``heartbeat`` tells.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            StoreError: the store cannot be read.
+        """
+
+    def holders(self) -> dict[str, Holder]:
+        """Return the same for all sessions that somebody holds, by their ids.
+
+        Raises:
+            StoreError: the store cannot be read.
         """
 
     def close(self, timeout: float | None = 10.0) -> bool:
@@ -118,6 +137,29 @@ class SessionStore(SessionReader, Protocol):
 
         Raises:
             SessionNotFound: there is no such session.
+            StoreError: the store is closed.
+        """
+
+    def acquire(self, session_ids: Sequence[str]) -> None:
+        """Take sessions for this store, all of them or none, so that nobody else can write to them.
+
+        What a dead process held is taken over. What a living one holds is not, unless it has given
+        no sign of life for as long as its store's ``lease_ttl``; then whatever it writes after it
+        has woken up is refused. Those which this store holds already stay as they are. ``create``
+        takes what it creates, and the first append to a session takes it, too.
+
+        Raises:
+            SessionHeld: a living process works on one of them.
+            SessionNotFound: one of them does not exist.
+            StoreError: it cannot be written; or called from an ``on_commit`` callback.
+        """
+
+    def release(self, session_id: str, *, on_commit: OnCommit | None = None) -> None:
+        """Give a session back, after what was appended to it. One that is not held is no error.
+
+        ``set_status`` does the same with every status but ``active``, and ``close`` for all.
+
+        Raises:
             StoreError: the store is closed.
         """
 

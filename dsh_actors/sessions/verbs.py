@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING
@@ -10,13 +11,14 @@ from dsh_actors.errors import SessionNotFound, StoreError
 from dsh_actors.sessions.events import ACTIVE, FORKED
 from dsh_actors.sessions.forking import fork_point
 from dsh_actors.sessions.ids import new_session_id
+from dsh_actors.sessions.leasing import LeasedStore
 from dsh_actors.sessions.ops import Create, Log, log_of
-from dsh_actors.sessions.writer import GroupCommitStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from dsh_actors.sessions.events import SessionHeader
+    from dsh_actors.sessions.ops import StoredEvent
     from dsh_actors.sessions.store import Listener, SessionIds, StoredEvents
 
 __all__ = ["StoreVerbs"]
@@ -25,7 +27,7 @@ PATIENCE = 60.0
 """Seconds to wait for the disk in a fork or a delete."""
 
 
-class StoreVerbs(GroupCommitStore):
+class StoreVerbs(LeasedStore):
     """The parts of the contract that the stores have in common, above the queue."""
 
     def _stored(self, session_id: str) -> tuple[SessionHeader, StoredEvents]:
@@ -70,6 +72,48 @@ class StoreVerbs(GroupCommitStore):
         if answers[0] is not None:
             raise answers[0]
         return fork_id
+
+    def bring_in(
+        self, sessions: Iterable[tuple[SessionHeader, Sequence[StoredEvent], str]]
+    ) -> None:
+        """Add whole sessions that another store has written, with their times and status.
+
+        Parameters:
+            sessions: header, encoded events and status of each, parents first.
+
+        Raises:
+            StoreError: one of them exists here, or cannot be written; then none is added.
+        """
+        self._refuse_in_callback("bring_in")
+        added: dict[str, list[BaseException | None]] = {}
+        try:
+            for header, events, status in sessions:
+                for _, _, type, data in events:
+                    self._check_event(header.id, type, data)
+                log = Log(header.id, next_seq=len(events))
+                answer: list[BaseException | None] = []
+                self._create(Create(log, header, answer.append, events=events, status=status))
+                added[header.id] = answer
+            self.flush(PATIENCE)
+            for answer in added.values():
+                if not answer:
+                    problem = self.failure or "the disk hangs"
+                    raise StoreError(f"{self._name}: the sessions wait to be written: {problem}")
+                if answer[0] is not None:
+                    raise answer[0]
+        except BaseException:
+            self._take_back([name for name, answer in added.items() if answer == [None]])
+            raise
+        for session_id in added:
+            self.release(session_id)  # nobody works on them here
+
+    def _take_back(self, added: Sequence[str]) -> None:
+        """Remove what was added before something else could not be."""
+        for session_id in added:
+            self.release(session_id)
+        for session_id in added:
+            with suppress(SessionNotFound):
+                self.delete(session_id)
 
     def delete(self, session_id: str) -> int:
         """Remove a session and all below it; see ``SessionStore.delete``."""

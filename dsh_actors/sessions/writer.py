@@ -23,7 +23,6 @@ from dsh_actors.errors import (
     StoreError,
 )
 from dsh_actors.sessions.errands import Errand
-from dsh_actors.sessions.events import ACTIVE
 from dsh_actors.sessions.forks import watch_forks
 from dsh_actors.sessions.observers import Observers, report
 from dsh_actors.sessions.ops import (
