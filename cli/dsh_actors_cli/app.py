@@ -27,7 +27,8 @@ PROGRAM = "dsh-actors"
 _VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a tree of agents and print its result."),
     "check": ("check", "check", "Check a tree file and show the tree as it would run."),
-    "sessions": ("sessions", "sessions", "List and show the stored sessions of agents."),
+    "sessions": ("sessions", "sessions", "List, show, move, fork and remove stored sessions."),
+    "logs": ("logs", "logs", "Print the events of a session, and follow it."),
     "doctor": ("doctor", "doctor", "Check that this machine can run agents."),
 }
 

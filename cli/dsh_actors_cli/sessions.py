@@ -1,4 +1,4 @@
-"""``dsh-actors sessions``: what the store holds."""
+"""``dsh-actors sessions list|show``: what the store holds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ import click
 
 from dsh_actors_cli import exits, output
 from dsh_actors_cli.options import json_option, store_option
+from dsh_actors_cli.render.events import event_text, readable
+from dsh_actors_cli.session_verbs import (
+    export_session,
+    fork_session,
+    import_sessions,
+    remove_sessions,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from dsh_actors.errors import Holder
     from dsh_actors.sessions import Event, SessionHeader, SessionInfo, SqliteReader
     from dsh_actors_cli.render.style import Style
 
@@ -27,18 +35,26 @@ Examples:
   dsh-actors sessions list --all --limit 100
   dsh-actors sessions list --json | jq '.[] | select(.status == "failed") | .id'
   dsh-actors sessions show s-20260101-120000
+  dsh-actors sessions export --tree s-20260101-120000 > sessions.jsonl
+  dsh-actors sessions import sessions.jsonl
+  dsh-actors sessions fork s-20260101-120000 --at 12
+  dsh-actors sessions rm s-20260101-120000
 """
 # The first rows of a long list, when it is for people; --limit and --json show more.
 _ROWS = 20
-_VALUE_WIDTH = 100
 
 
 @click.group(epilog=_EPILOG)
 def sessions() -> None:
-    """List and show the stored sessions of agents.
+    """List, show, move, fork and remove the stored sessions of agents.
 
-    Each agent keeps a session: the log of its prompts, turns and results.
+    Each agent keeps a session: the log of its prompts, turns and results. An ID may be cut
+    short as long as it is the only such one.
     """
+
+
+for _verb in (export_session, import_sessions, fork_session, remove_sessions):
+    sessions.add_command(_verb)
 
 
 @sessions.command("list", epilog=_EPILOG)
@@ -50,19 +66,22 @@ def list_sessions(show_all: bool, limit: int | None, as_json: bool, store: Path 
     """List the sessions, newest first.
 
     One line for each tree that ran, with the number of its agents; with --all or --json, one
-    for each agent.
+    for each agent. A session is interrupted if its agent has not ended and no living system
+    works on it.
     """
     with _open(store, may_be_missing=True) as reader:
         found = [] if reader.missing else reader.get.list(limit=limit if as_json else None)
+        holders = {} if reader.missing else reader.get.holders()
     if as_json:
-        click.echo(output.to_json([_info_data(info) for info in found], ascii_only=_on_terminal()))
+        data = [_info_data(info, holders.get(info.id)) for info in found]
+        click.echo(output.to_json(data, ascii_only=_on_terminal()))
         return exits.DONE
     if not found:
         click.echo("there are no sessions yet; 'dsh-actors run TREE' makes some", err=True)
         return exits.DONE
     rows = found if show_all else [info for info in found if info.parent is None]
     shown = rows[: limit or _ROWS]
-    for line in _list_lines(shown, Counter(info.root for info in found)):
+    for line in _list_lines(shown, Counter(info.root for info in found), holders):
         click.echo(line)
     if len(shown) < len(rows):
         click.echo(f"... and {len(rows) - len(shown)} older; see --limit", err=True)
@@ -76,47 +95,26 @@ def list_sessions(show_all: bool, limit: int | None, as_json: bool, store: Path 
 def show_session(session_id: str, as_json: bool, store: Path | None) -> int:
     """Show the session ID, which may be cut short as long as it is the only such one."""
     with _open(store) as reader:
-        header, stored = reader.get.load(reader.get.resolve(session_id))
-        family = [info for info in reader.get.list() if header.id in (info.id, info.parent)]
-    events = [_readable(event) for event in stored]
-    status = next((info.status for info in family if info.id == header.id), "")
-    children = [info for info in family if info.id != header.id]
+        header, stored, damage = reader.get.load(reader.get.resolve(session_id))
+        info, *below = reader.get.family(header.id)
+        holder = reader.get.holder_of(header.id)
+    events = [readable(event) for event in stored]
+    children = [child for child in below if child.parent == header.id]
     if as_json:
         data = {
             **_plain(header),
-            "status": status,
-            "children": [info.id for info in reversed(children)],
+            "status": info.status,
+            "holder": None if holder is None else holder._asdict(),
+            "damage": list(damage),
+            "children": [child.id for child in children],
             "events": [_plain(event) for event in events],
         }
         click.echo(output.to_json(data, ascii_only=_on_terminal()))
         return exits.DONE
-    for line in _session_lines(header, status, children, events):
+    facts = _facts(header, info, children, holder)
+    for line in _session_lines(header, facts, damage, events):
         click.echo(line)
     return exits.DONE
-
-
-def _readable(event: Event) -> Event:
-    """Return the event with the messages and results in it, which are stored encoded, decoded."""
-    from dataclasses import replace
-
-    if not isinstance(event.data, dict):
-        return event
-    data = _decoded(event.data, "body")
-    if isinstance(data.get("results"), list):
-        data["results"] = [_decoded(result, "result") for result in data["results"]]
-    return replace(event, data=data)
-
-
-def _decoded(record: dict[str, Any], key: str) -> dict[str, Any]:
-    from dsh_actors.codec import decode
-    from dsh_actors.errors import MessageError
-
-    if not isinstance(record.get(key), bytes):
-        return dict(record)
-    try:
-        return {**record, key: decode(record[key])}
-    except MessageError:
-        return dict(record)  # it is shown as it is stored
 
 
 class _Reader:
@@ -157,8 +155,15 @@ def _plain(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def _info_data(info: SessionInfo) -> dict[str, Any]:
-    return _plain(info)
+def _info_data(info: SessionInfo, holder: Holder | None) -> dict[str, Any]:
+    return {**_plain(info), "holder": None if holder is None else holder._asdict()}
+
+
+def _status(info: SessionInfo, holder: Holder | None) -> str:
+    from dsh_actors.sessions import ACTIVE
+
+    status = "interrupted" if info.status == ACTIVE and holder is None else info.status
+    return f"{status}, damaged" if info.damaged else status
 
 
 def _on_terminal() -> bool:
@@ -171,14 +176,16 @@ def _style() -> Style:
     return Style(wants_colour(sys.stdout))
 
 
-def _list_lines(infos: Sequence[SessionInfo], sizes: Counter[str]) -> list[str]:
+def _list_lines(
+    infos: Sequence[SessionInfo], sizes: Counter[str], holders: Mapping[str, Holder]
+) -> list[str]:
     from dsh_actors_cli.render.result import table
 
     rows = [
         {
             "id": info.id,
             "agent": info.agent_id,
-            "status": info.status,
+            "status": _status(info, holders.get(info.id)),
             "created": _moment(info.created),
             "took": _took(info),
             "events": info.events,
@@ -207,20 +214,22 @@ def _took(info: SessionInfo) -> str:
     return show_duration(max(0.0, info.ended - info.created)) if info.ended is not None else "-"
 
 
-def _session_lines(
-    header: SessionHeader, status: str, children: Sequence[SessionInfo], events: Sequence[Event]
-) -> Iterator[str]:
-    from dsh_actors.observe.display import display_text
-    from dsh_actors_cli.render.result import render_result
-
+def _facts(
+    header: SessionHeader,
+    info: SessionInfo,
+    children: Sequence[SessionInfo],
+    holder: Holder | None,
+) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "session": header.id,
         "agent": header.agent_id,
-        "status": status,
+        "status": _status(info, holder),
         "behaviour": header.behaviour,
         "created": _moment(header.created),
         "system": header.system_id,
     }
+    if holder is not None:
+        facts["held by"] = f"{holder.name}, process {holder.pid} on {holder.host}"
     if header.parent is not None:
         facts |= {"parent": header.parent, "depth": header.depth}
     if header.forked_from is not None:
@@ -228,32 +237,25 @@ def _session_lines(
     if children:
         counts = Counter(child.status for child in children)
         facts["children"] = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return facts
+
+
+def _session_lines(
+    header: SessionHeader, facts: dict[str, Any], damage: Sequence[str], events: Sequence[Event]
+) -> Iterator[str]:
+    from dsh_actors.observe.display import display_text
+    from dsh_actors_cli.render.result import render_result
+
     yield render_result(facts, width=10_000, style=_style())
-    yield ""
     style = _style()
+    for problem in damage:
+        yield style(display_text(f"damaged: {problem}"), "red")
+    yield ""
     places = len(str(len(events)))
     for event in events:
         head = f"{event.seq:>{places}}  {event.time - header.created:+8.3f}s"
         kind = style(f"{display_text(event.type):<16}", "cyan")
-        told, block = _event_text(event.data)
+        told, block = event_text(event.data)
         yield f"{style(head, 'dim')}  {kind}  {told}".rstrip()
         for line in block:
             yield style(f"{'':{places}}    {line}", "dim")
-
-
-def _event_text(data: Any) -> tuple[str, list[str]]:
-    """Return an event's data in one line, and the lines of a traceback in it."""
-    from dsh_actors.observe.display import display_text
-    from dsh_actors_cli.render.style import clip
-
-    if not isinstance(data, dict):
-        return display_text(clip(output.to_json(data), _VALUE_WIDTH)), []
-    parts: list[str] = []
-    block: list[str] = []
-    for key, value in data.items():
-        if isinstance(value, dict) and isinstance(value.get("traceback"), str):
-            block = display_text(value["traceback"].rstrip(), multiline=True).split("\n")
-            value = {name: item for name, item in value.items() if name != "traceback"}
-        text = value if isinstance(value, str) and " " not in value else output.to_json(value)
-        parts.append(f"{key}={clip(display_text(text), _VALUE_WIDTH)}")
-    return "  ".join(parts), [line for line in block if line]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store with a root that has failed and its child, and a younger root that lives."""
+    """A store with a root that has failed and its child, and a younger one that was cut off."""
     monkeypatch.setenv("DSH_ACTORS_HOME", str(tmp_path))
     path = tmp_path / "state" / "sessions.db"
 
@@ -61,7 +61,9 @@ def test_the_list_has_a_line_for_each_run(capsys: pytest.CaptureFixture[str]) ->
         *("id", "agent", "status", "created", "took", "events", "agents", "behaviour")
     ]
     rows = [line.split() for line in lines]
-    assert [row[:3] for row in rows] == [["s-9", "other\\x1b", "active"], ["s-1", "root", "failed"]]
+    assert [row[:3] for row in rows] == [
+        *(["s-9", "other\\x1b", "interrupted"], ["s-1", "root", "failed"])
+    ]
     assert rows[1][-3:] == ["2", "2", "m:f"]
 
 
