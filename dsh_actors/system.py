@@ -59,6 +59,7 @@ class TreeNode:
         queued: how many messages wait in its inbox or are worked on.
         started: when it was started, in Unix seconds; 0.0 if nobody watches the system.
         children: the agents below it.
+        session: where it is recorded; None without a store.
     """
 
     id: str
@@ -69,6 +70,7 @@ class TreeNode:
     queued: int
     started: float
     children: list[TreeNode] = field(default_factory=list)
+    session: str | None = None
 
 
 class ActorSystem:
@@ -404,6 +406,7 @@ class ActorSystem:
             else dict(zip(("done", "total", "note"), progress, strict=True)),
             queued=node.agent.size,
             started=core.started_at.get(node.generation, 0.0),
+            session=core.sessions.get(node.generation),
         )
 
     def receipt(self) -> Receipt:
