@@ -6,7 +6,7 @@ name, message and traceback text and are never unpickled.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = [
     "AdmissionRefused",
@@ -16,6 +16,7 @@ __all__ = [
     "AskCycle",
     "BehaviourError",
     "BudgetExceeded",
+    "CallFailed",
     "Cancelled",
     "ConfigError",
     "DepthExceeded",
@@ -23,10 +24,12 @@ __all__ = [
     "DuplicateId",
     "ForkedSystemError",
     "Holder",
+    "IllegalTransition",
     "InboxFull",
     "InitiatorClosed",
     "MessageError",
     "NotAuthorized",
+    "OutcomeUnknown",
     "PolicyError",
     "ScopeInactive",
     "SessionHeld",
@@ -195,6 +198,39 @@ class AgentLost(DshActorsError):
     """The worker process of an agent ended under it."""
 
 
+class CallFailed(DshActorsError):
+    """A call of an interrupted turn had failed; the retried turn is told so, and it is not made.
+
+    Parameters:
+        type_name: the name of the exception's class.
+        message: the exception's message.
+        traceback_text: the formatted traceback.
+    """
+
+    def __init__(self, type_name: str, message: str, traceback_text: str = "") -> None:
+        self.type_name, self.message = type_name, message
+        self.traceback_text = traceback_text
+        super().__init__(f"{type_name}: {message}" if message else type_name)
+
+
+class OutcomeUnknown(DshActorsError):
+    """A call was made in a turn that was cut off, and nobody knows whether it has happened.
+
+    Find out, or ask; then go on. Only a call that is ``idempotent`` is made again by itself.
+
+    Parameters:
+        name: the name of the call.
+        key: its key.
+        call_args: what it was called with, as ``{"args": [...], "kwargs": {...}}``.
+    """
+
+    def __init__(
+        self, message: str, *, name: str = "", key: str = "", call_args: Any = None
+    ) -> None:
+        self.name, self.key, self.call_args = name, key, call_args
+        super().__init__(message)
+
+
 class WorkerStartError(DshActorsError):
     """A worker process did not start; the message carries what it wrote to stderr."""
 
@@ -209,6 +245,18 @@ class ShellTaskUnknown(DshActorsError):
 
 class StoreError(DshActorsError):
     """The session store cannot be opened, read or written."""
+
+
+class IllegalTransition(StoreError):
+    """An event cannot follow what a session's log holds; it was refused, and the log is as it was.
+
+    Parameters:
+        event: its type, e.g. ``turn/end``.
+    """
+
+    def __init__(self, message: str, *, event: str = "") -> None:
+        self.event = event
+        super().__init__(message)
 
 
 class SessionNotFound(StoreError):
@@ -242,6 +290,24 @@ class SessionHeld(StoreError):
 
     def __init__(self, message: str, *, holder: Holder | None = None) -> None:
         self.holder = holder
+        super().__init__(message)
+
+
+class ControlError(DshActorsError):
+    """A running system cannot be reached, or did not do what it was asked over its socket.
+
+    Parameters:
+        message: what is wrong, in one line.
+        type_name: the name of the error's class in that system, such as ``AgentGone``; or what
+            went wrong on the way: ``NoSystem``, ``ConnectionLost``, ``Timeout``, ``BadFrame``,
+            ``VersionMismatch``, ``Busy``, ``UnsafeFolder``.
+        details: more about it, as plain data.
+    """
+
+    def __init__(
+        self, message: str, *, type_name: str = "ControlError", details: object = None
+    ) -> None:
+        self.type_name, self.details = type_name, details
         super().__init__(message)
 
 
