@@ -20,7 +20,7 @@ def _start_a_worker_early(arguments: list[str]) -> None:
     Not on a terminal, where everything that writes to it goes through the live tree first. A
     worker that nobody takes over, since the command is wrong after all, ends with this process.
     """
-    if "--help" in arguments or sys.stderr.isatty():
+    if "--help" in arguments or "--detach" in arguments or sys.stderr.isatty():
         return
     for argument in arguments[1:]:
         try:

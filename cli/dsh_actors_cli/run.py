@@ -21,6 +21,7 @@ Examples:
   git diff | dsh-actors run review.yaml --prompt-file -
   dsh-actors run tree.yaml --set root=src --workers 4 --timeout 5m
   dsh-actors run tree.yaml --output-format json > result.json
+  dsh-actors run tree.yaml --detach
 
 \b
 The result goes to stdout; progress, logs and the receipt go to stderr. NO_COLOR,
@@ -62,6 +63,11 @@ ended; a second one exits at once.
 )
 @store_option
 @click.option("--no-store", is_flag=True, help="Store no sessions.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Run in the background: return when the tree has started, and print how to reach it.",
+)
 def run(tree: str, prompt: str | None, prompt_file: str | None, **options: Any) -> int:
     """Run the agents of TREE and print the result of its roots.
 
@@ -77,19 +83,22 @@ def run(tree: str, prompt: str | None, prompt_file: str | None, **options: Any) 
     if prompt_file is not None:
         prompt = _read_prompt(prompt_file)
     resolve_from_here()
-    return run_tree(
-        Options(
-            tree=tree,
-            prompt=prompt,
-            config=options["config"],
-            settings=options["settings"],
-            workers=options["workers"],
-            form=options["form"],
-            timeout=options["timeout"],
-            store=options["store"],
-            keep=not options["no_store"],
-        )
+    asked = Options(
+        tree=tree,
+        prompt=prompt,
+        config=options["config"],
+        settings=options["settings"],
+        workers=options["workers"],
+        form=options["form"],
+        timeout=options["timeout"],
+        store=options["store"],
+        keep=not options["no_store"],
     )
+    if options["detach"]:
+        from dsh_actors_cli.detach import start_detached
+
+        return start_detached(asked)
+    return run_tree(asked)
 
 
 def _read_prompt(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from dsh_actors.errors import DshActorsError
 from dsh_actors_cli import exits, output
@@ -21,10 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["file_of", "find_record", "outcome_of", "prune", "record_of", "write"]
+__all__ = [
+    "file_of",
+    "find_record",
+    "name_log",
+    "new_log",
+    "outcome_of",
+    "prune",
+    "record_of",
+    "write",
+]
 
 # How many runs leave their files.
 _KEPT = 100
+# After how long a run that has not said how it ended counts as ended, in seconds.
+_SILENT = 30 * 86400
 
 
 def runs_dir() -> Path:
@@ -46,6 +57,24 @@ def file_of(system_id: str, kind: str) -> Path:
     from urllib.parse import quote
 
     return runs_dir() / f"{quote(system_id, safe=' ')[-200:]}.{kind}"
+
+
+def new_log() -> tuple[IO[bytes], Path]:
+    """Open the log of a run that has no id yet; return it and its path.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path = runs_dir() / f"starting-{os.getpid()}.log"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    return open(descriptor, "ab", buffering=0), path
+
+
+def name_log(system_id: str) -> Path:
+    """Give the log of this process's run, which its parent has opened, the name of the system."""
+    path = file_of(system_id, "log")
+    (runs_dir() / f"starting-{os.getppid()}.log").replace(path)
+    return path
 
 
 def record_of(outcome: Outcome | DshActorsError) -> dict[str, Any]:
@@ -107,11 +136,15 @@ def find_record(system: str) -> Mapping[str, Any] | None:
 
 
 def prune() -> None:
-    """Remove the files of the oldest runs that have ended."""
-    ended = sorted(runs_dir().glob("*.json"), key=lambda path: path.stat().st_mtime)
-    for path in ended[:-_KEPT]:
-        path.with_suffix(".log").unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+    """Remove the files of the oldest runs that have ended, or of which nothing was heard."""
+    from time import time
+
+    dated = sorted((log.stat().st_mtime, log) for log in runs_dir().glob("*.log"))
+    for moment, log in dated[:-_KEPT]:
+        record = log.with_suffix(".json")
+        if record.exists() or time() - moment > _SILENT:
+            log.unlink(missing_ok=True)
+            record.unlink(missing_ok=True)
 
 
 def _escaped(text: str) -> str:
