@@ -1,18 +1,30 @@
-"""Configuration: the tree file, validated, with the file and the line in every error.
+"""Configuration: the tree file, and what is laid over it, validated, with the file and the line
+in every error.
 
-``spec`` is the plain result; ``load`` reads a file into it. PyYAML and pydantic are imported
+``spec`` is the plain result; ``load`` reads files into it. PyYAML and pydantic are imported
 only when a file is read.
 """
 
 from __future__ import annotations
 
-from dsh_actors.config.load import json_schema, load_tree
+from dsh_actors.config.load import load_tree
 from dsh_actors.config.overlays import OverlayFile, OverlayPlace, find_overlays, overlay_places
-from dsh_actors.config.spec import MISSING, AgentSpec, ParameterSpec, SystemSpec, TreeSpec
+from dsh_actors.config.schema import json_schema
+from dsh_actors.config.spec import (
+    MISSING,
+    AgentSpec,
+    Origin,
+    Origins,
+    ParameterSpec,
+    SystemSpec,
+    TreeSpec,
+)
 
 __all__ = [
     "MISSING",
     "AgentSpec",
+    "Origin",
+    "Origins",
     "OverlayFile",
     "OverlayPlace",
     "ParameterSpec",

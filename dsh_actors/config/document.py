@@ -7,11 +7,12 @@ looked up in the nodes only when an error needs one.
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeAlias
 
 from dsh_actors.errors import ConfigError
 
-__all__ = ["Document", "Path", "path_text", "read_document"]
+__all__ = ["Document", "Path", "path_text", "read_document", "read_value"]
 
 Path: TypeAlias = tuple[str | int, ...]
 """A place in a document: the keys and indexes that lead to it."""
@@ -34,15 +35,20 @@ class Document:
     """A YAML document.
 
     Parameters:
-        file: the path of its file, for errors.
+        file: the path of its file, for errors. Relative paths in it count from its folder.
         value: what it says, as plain values.
         root: PyYAML's node for it.
     """
 
-    __slots__ = ("_root", "file", "value")
+    __slots__ = ("_root", "file", "folder", "value")
 
     def __init__(self, file: str, value: Any, root: Node) -> None:
         self.file, self.value, self._root = file, value, root
+        self.folder = os.path.dirname(os.path.abspath(file))
+
+    def name_of(self, path: Path) -> str:
+        """Return the place of a value as errors name it."""
+        return path_text(path)
 
     def line_of(self, path: Path, *, key: bool = False) -> int:
         """Return the line of the value at a path, or of its key; else of what is nearest to it."""
@@ -79,7 +85,28 @@ def read_document(file: str) -> Document:
         ConfigError: there is no such file, it is not UTF-8 or not YAML, a key is there twice, or
             an alias contains itself.
     """
-    text = _read_text(file)
+    return _parse(file, _read_text(file))
+
+
+def read_value(name: str, text: str) -> Any:
+    """Return what a piece of YAML says that stands in no file.
+
+    Parameters:
+        name: what errors call it.
+        text: the YAML. What YAML takes for nothing at all, such as ``#fff``, is text.
+
+    Raises:
+        ConfigError: it is not YAML.
+    """
+    if not text.strip() or text.lstrip().startswith("#"):
+        return text
+    try:
+        return _parse(name, text).value
+    except ConfigError as error:
+        raise ConfigError(error.message, file=name, hint=error.hint) from error
+
+
+def _parse(file: str, text: str) -> Document:
     import yaml
 
     loader_type: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

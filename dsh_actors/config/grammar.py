@@ -1,7 +1,10 @@
-"""What a tree file may say, once: for its validation and for its JSON Schema.
+"""What a tree file and an overlay may say, once: for validation and for the JSON Schemas.
 
 The grammar is written for pydantic's engine itself. Loading the whole of pydantic and building
 model classes would cost a command about 80 ms at its start, the engine alone about 15.
+
+Which session an agent is bound to, and the line that is printed at the exit, are not here: only
+the launcher of a system knows them.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from typing import Any
 
 from pydantic_core import core_schema as cs
 
-__all__ = ["DURATION", "HELP", "UNITS", "grammar"]
+__all__ = ["DURATION", "UNITS", "overlay_grammar", "tree_grammar"]
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 DURATION = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"
@@ -20,37 +23,8 @@ _NAME = r"^[A-Za-z_][A-Za-z0-9_-]*$"
 _BEHAVIOUR = r"^([^:]+\.py|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*)" + (
     r":[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 )
-
-HELP: dict[str, dict[str, str]] = {
-    "tree": {
-        "version": "The version of this format: 1.",
-        "name": "What to call the tree; the file's name if absent.",
-        "system": "Settings of the whole system.",
-        "agents": "The root agents. A prompt of the command line goes to the first.",
-        "parameters": "What --set NAME=VALUE may set and ${NAME} stands for.",
-    },
-    "system": {
-        "workers": "How many pooled worker processes there are.",
-        "stop_grace": "How long cancelled work may take to end: 5s, 500ms, 2m or seconds.",
-        "inbox_limit": "How many messages the inbox of an agent takes.",
-        "max_turns": "How many turns run at a time.",
-    },
-    "agent": {
-        "id": "Unique in the tree: letters, digits, '.', '_' and '-'.",
-        "behaviour": "package.module:name, or ./file.py:name relative to this file.",
-        "isolation": "Where it lives: in this process, in a shared worker, in one of its own.",
-        "restart": "When it is restarted: always, after a failure, or never.",
-        "prompt": "Its first message; ${NAME} stands for a parameter.",
-        "args": "Arguments for its behaviour; ${NAME} stands for a parameter.",
-        "children": "Agents to create below it.",
-    },
-    "parameter": {
-        "type": "How its text is read; str if absent.",
-        "default": "Its value if none is set; without one it must be set.",
-        "help": "What it is for.",
-    },
-}
-"""What each key is for, by the kind of mapping that it stands in."""
+_ISOLATIONS = ["inline", "pool", "own"]
+_Fields = dict[str, cs.CoreSchema]
 
 
 def _text(pattern: str, name: str, message: str) -> cs.CoreSchema:
@@ -58,7 +32,7 @@ def _text(pattern: str, name: str, message: str) -> cs.CoreSchema:
     return cs.custom_error_schema(inner, name, custom_error_message=message)
 
 
-def _map(ref: str, required: tuple[str, ...], fields: dict[str, cs.CoreSchema]) -> cs.CoreSchema:
+def _map(ref: str, required: tuple[str, ...], fields: _Fields) -> cs.CoreSchema:
     return cs.typed_dict_schema(
         {
             key: cs.typed_dict_field(schema, required=key in required)
@@ -69,14 +43,21 @@ def _map(ref: str, required: tuple[str, ...], fields: dict[str, cs.CoreSchema]) 
     )
 
 
+def _erasable(fields: _Fields) -> _Fields:
+    """Let null stand for each value: a deep merge takes it as "delete"."""
+    return {key: cs.nullable_schema(schema) for key, schema in fields.items()}
+
+
+def _ref(name: str) -> cs.CoreSchema:
+    return cs.definition_reference_schema(name)
+
+
 def _whole(least: int) -> cs.CoreSchema:
     return cs.int_schema(ge=least, strict=True)
 
 
-def grammar() -> cs.CoreSchema:
-    """Return the grammar of a tree file, version 1."""
-    anything: Any = cs.any_schema()
-    duration = cs.custom_error_schema(
+def _duration() -> cs.CoreSchema:
+    return cs.custom_error_schema(
         cs.union_schema(
             [
                 cs.float_schema(ge=0, allow_inf_nan=False, strict=True),
@@ -86,29 +67,75 @@ def grammar() -> cs.CoreSchema:
         "duration",
         custom_error_message="a duration such as 5s, 500ms, 2m or a number of seconds",
     )
-    agent = _map(
-        "agent",
-        ("id", "behaviour"),
-        {
-            "id": _text(
-                _ID, "id", "letters, digits, '.', '_' and '-', beginning with a letter or digit"
-            ),
-            "behaviour": _text(_BEHAVIOUR, "behaviour", "package.module:name or ./file.py:name"),
-            "isolation": cs.literal_schema(["inline", "pool", "own"]),
-            "restart": cs.literal_schema(["permanent", "transient", "temporary"]),
-            "prompt": anything,
-            "args": cs.dict_schema(cs.str_schema(strict=True), anything),
-            "children": cs.list_schema(cs.definition_reference_schema("agent")),
-        },
-    )
-    system = _map(
-        "system",
+
+
+def _agent_fields() -> _Fields:
+    anything: Any = cs.any_schema()
+    return {
+        "id": _text(
+            _ID, "id", "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        ),
+        "behaviour": _text(_BEHAVIOUR, "behaviour", "package.module:name or ./file.py:name"),
+        "isolation": cs.literal_schema(_ISOLATIONS),
+        "restart": cs.literal_schema(["permanent", "transient", "temporary"]),
+        "interrupted": cs.literal_schema(["fail", "retry"]),
+        "prompt": anything,
+        "args": cs.dict_schema(cs.str_schema(strict=True), anything),
+        "policy": _ref("policy"),
+        "budget": _ref("budget"),
+        "children": cs.list_schema(_ref("agent")),
+    }
+
+
+def _policy() -> cs.CoreSchema:
+    texts = cs.list_schema(cs.str_schema(min_length=1, strict=True))
+    return _map(
+        "policy",
         (),
         {
-            "workers": cs.int_schema(ge=1, le=1024, strict=True),
-            "stop_grace": duration,
-            "inbox_limit": _whole(1),
-            "max_turns": _whole(1),
+            "tools": texts,
+            "paths": texts,
+            "network": cs.bool_schema(strict=True),
+            "isolation": cs.list_schema(cs.literal_schema(_ISOLATIONS)),
+            "depth": _whole(0),
+        },
+    )
+
+
+def _budget_fields() -> _Fields:
+    fields: _Fields = {"wall": _duration()}
+    for name in ("turns", "children", "depth", "processes", "tokens"):
+        fields[name] = _whole(0)
+    fields["cost"] = cs.float_schema(ge=0, allow_inf_nan=False, strict=True)
+    return fields
+
+
+def _system_fields() -> _Fields:
+    return {
+        "workers": cs.int_schema(ge=1, le=1024, strict=True),
+        "stop_grace": _duration(),
+        "inbox_limit": _whole(1),
+        "max_turns": _whole(1),
+    }
+
+
+def _parameters(of: str) -> cs.CoreSchema:
+    name = _text(_NAME, "name", "a name of letters, digits, '_' and '-'")
+    return cs.dict_schema(name, _ref(of))
+
+
+def tree_grammar() -> cs.CoreSchema:
+    """Return the grammar of a tree file, version 1."""
+    agents: Any = cs.list_schema(_ref("agent"), min_length=1)
+    tree = _map(
+        "tree",
+        ("version", "agents"),
+        {
+            "version": cs.literal_schema([1]),
+            "name": cs.str_schema(min_length=1, strict=True),
+            "system": _ref("system"),
+            "agents": agents,
+            "parameters": _parameters("parameter"),
         },
     )
     parameter = _map(
@@ -116,22 +143,48 @@ def grammar() -> cs.CoreSchema:
         (),
         {
             "type": cs.literal_schema(["str", "int", "float", "bool", "path", "json"]),
-            "default": anything,
+            "default": cs.any_schema(),
             "help": cs.str_schema(strict=True),
         },
     )
-    name = _text(_NAME, "name", "a name of letters, digits, '_' and '-'")
-    tree = _map(
-        "tree",
-        ("version", "agents"),
+    agent = _map("agent", ("id", "behaviour"), _agent_fields())
+    system = _map("system", (), _system_fields())
+    budget = _map("budget", (), _budget_fields())
+    return cs.definitions_schema(_ref("tree"), [tree, system, agent, parameter, _policy(), budget])
+
+
+def overlay_grammar() -> cs.CoreSchema:
+    """Return the grammar of an overlay, version 1."""
+    merge = cs.bool_schema(strict=True)
+    overlay = _map(
+        "overlay",
+        ("version",),
         {
             "version": cs.literal_schema([1]),
+            "merge": merge,
             "name": cs.str_schema(min_length=1, strict=True),
-            "system": cs.definition_reference_schema("system"),
-            "agents": cs.list_schema(cs.definition_reference_schema("agent"), min_length=1),
-            "parameters": cs.dict_schema(name, cs.definition_reference_schema("parameter")),
+            "system": _ref("system"),
+            "agents": cs.list_schema(_ref("patch")),
+            "parameters": _parameters("default"),
         },
     )
+    fields = _agent_fields()
+    name = {"id": fields.pop("id")}
+    # What a policy allows only ever shrinks: there is nothing to delete.
+    policy = {"policy": fields.pop("policy")}
+    fields["budget"] = _ref("patch_budget")
+    patch = _map("patch", ("id",), {**name, "merge": merge, **policy, **_erasable(fields)})
+    default = _map("default", ("default",), {"default": cs.any_schema()})
     return cs.definitions_schema(
-        cs.definition_reference_schema("tree"), [tree, system, agent, parameter]
+        _ref("overlay"),
+        [
+            overlay,
+            _map("system", (), _erasable(_system_fields())),
+            patch,
+            default,
+            _map("agent", ("id", "behaviour"), _agent_fields()),
+            _policy(),
+            _map("budget", (), _budget_fields()),
+            _map("patch_budget", (), _erasable(_budget_fields())),
+        ],
     )

@@ -12,7 +12,8 @@ from dsh_actors.config.validate import did_you_mean, got
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dsh_actors.config.document import Document, Path
+    from dsh_actors.config.document import Path
+    from dsh_actors.config.layers import Layers, Source
 
 __all__ = ["Substitution", "declared_parameters", "parameter_values"]
 
@@ -28,7 +29,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-def declared_parameters(document: Document) -> dict[str, ParameterSpec]:
+def declared_parameters(document: Layers) -> dict[str, ParameterSpec]:
     """Return the parameters that a valid document declares, by name.
 
     Raises:
@@ -66,12 +67,12 @@ def _fits(spec: ParameterSpec) -> bool:
 
 
 def parameter_values(
-    document: Document, declared: Mapping[str, ParameterSpec], given: Mapping[str, str]
+    document: Layers, declared: Mapping[str, ParameterSpec], given: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the value of each parameter: the given text, read by its type, or the default.
 
     A relative path that was given counts from the current folder, a default from the folder of
-    the tree file. A default of null stays None.
+    the file that it stands in. A default of null stays None.
 
     Raises:
         ConfigError: an unknown parameter is given, a text does not fit, or a value is missing.
@@ -85,7 +86,6 @@ def parameter_values(
                 hint=did_you_mean(name, declared)
                 or (f"it has {', '.join(declared)}" if declared else "it declares none"),
             )
-    folder = os.path.dirname(os.path.abspath(document.file))
     values: dict[str, Any] = {}
     for name, spec in declared.items():
         if name in given:
@@ -98,13 +98,14 @@ def parameter_values(
                 hint=f"add --set {name}=VALUE" + (f" ({spec.help})" if spec.help else ""),
             )
         elif spec.type == "path" and spec.default is not None:
+            folder = document.folder_of(("parameters", name, "default"))
             values[name] = os.path.normpath(os.path.join(folder, os.path.expanduser(spec.default)))
         else:
             values[name] = spec.default
     return values
 
 
-def _read(document: Document, spec: ParameterSpec, text: str) -> Any:
+def _read(document: Layers, spec: ParameterSpec, text: str) -> Any:
     try:
         if spec.type == "int":
             return int(text)
@@ -137,8 +138,12 @@ class Substitution:
     mappings are left alone.
     """
 
-    def __init__(self, document: Document, values: Mapping[str, Any]) -> None:
+    def __init__(self, document: Source, values: Mapping[str, Any]) -> None:
         self._document, self._values = document, values
+
+    def at(self, document: Source) -> Substitution:
+        """Return the same for values of another document."""
+        return Substitution(document, self._values)
 
     def apply(self, value: Any, path: Path) -> Any:
         """Return a copy of a value with its references replaced.

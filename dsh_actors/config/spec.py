@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MISSING",
     "AgentSpec",
+    "Interrupted",
     "Isolation",
     "Missing",
+    "Origin",
+    "Origins",
     "ParameterSpec",
     "Restart",
     "SystemSpec",
@@ -25,6 +28,7 @@ __all__ = [
 
 Isolation = Literal["inline", "pool", "own"]
 Restart = Literal["permanent", "transient", "temporary"]
+Interrupted = Literal["fail", "retry"]
 
 
 class Missing(Enum):
@@ -37,6 +41,33 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
+
+
+class Origin(NamedTuple):
+    """Where a value stands.
+
+    Parameters:
+        file: the file, or ``--set`` for the command line.
+        line: counted from 1; 0 for the command line.
+    """
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+class Origins(Protocol):
+    """Where each value of a tree comes from."""
+
+    def of(self, *path: str | int) -> Origin | None:
+        """Return where a value stands; None if nobody has written it, so that it is a default.
+
+        Parameters:
+            path: ``"system", KEY``, or ``"agents", ID, KEY`` with further keys and indexes below
+                it, or ``"parameters", NAME``, or ``"name"``.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +117,12 @@ class AgentSpec:
         restart: when it is restarted: ``permanent``, ``transient`` or ``temporary``.
         prompt: its first message, or ``MISSING`` for none.
         args: arguments for its behaviour.
+        policy: what it may do, as :meth:`dsh_actors.Policy.to_plain` writes it; None for all
+            that its parent may.
+        budget: what it may use, as :meth:`dsh_actors.Budget.to_plain` writes it; None for a
+            share in its parent's.
+        interrupted: what becomes of a prompt whose turn a crash cut off: ``fail`` or ``retry``;
+            None leaves it to the behaviour.
         children: the agents to create below it.
         line: where it is declared, counted from 1; 0 if it does not come from a file.
     """
@@ -96,6 +133,9 @@ class AgentSpec:
     restart: Restart = "temporary"
     prompt: Any = MISSING
     args: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] | None = None
+    budget: Mapping[str, Any] | None = None
+    interrupted: Interrupted | None = None
     children: tuple[AgentSpec, ...] = ()
     line: int = 0
 
@@ -112,6 +152,11 @@ class TreeSpec:
         parameters: the declared parameters, by name.
         values: the value that each parameter has in this run, by name.
         path: the absolute path of the file; empty if there is none.
+        notices: what the user should know before the tree runs: what an overlay drops, and
+            where it asks for more than a policy allows.
+        skipped: what was passed over in overlays that serve many trees, since it is of agents or
+            parameters that this one does not have.
+        origins: where each value comes from; None if the tree comes from no file.
     """
 
     name: str
@@ -121,3 +166,6 @@ class TreeSpec:
     parameters: Mapping[str, ParameterSpec] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     path: str = ""
+    notices: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    origins: Origins | None = field(default=None, compare=False, repr=False)

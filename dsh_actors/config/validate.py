@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from dsh_actors.config.document import path_text
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dsh_actors.config.document import Document, Path
+    from dsh_actors.config.document import Path
+    from dsh_actors.config.layers import Source
     from dsh_actors.errors import ConfigError
 
-__all__ = ["did_you_mean", "got", "validate"]
+__all__ = ["Kind", "did_you_mean", "got", "known", "validate"]
+
+Kind = Literal["tree", "overlay"]
 
 _KINDS = {
     "string_type": "text",
@@ -25,25 +27,44 @@ _KINDS = {
 _LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 
 
-def validate(document: Document) -> None:
-    """Check a tree file's document.
+def validate(document: Source, kind: Kind = "tree") -> None:
+    """Check a tree file's document, or an overlay's.
 
     Raises:
         ConfigError: for the finding that comes first in the file.
     """
-    from pydantic_core import SchemaValidator, ValidationError
-
-    from dsh_actors.config.grammar import grammar
+    from pydantic_core import ValidationError
 
     _check_version(document)
     try:
-        SchemaValidator(grammar()).validate_python(document.value)
+        _validator(kind).validate_python(document.value)
     except ValidationError as error:
-        findings = [_finding(document, found) for found in error.errors(include_url=False)]
+        found = _telling(error.errors(include_url=False))
+        findings = [_finding(document, kind, each) for each in found]
         raise min(findings, key=lambda finding: finding.line or 0) from None
 
 
-def _check_version(document: Document) -> None:
+@cache
+def _validator(kind: Kind) -> Any:
+    from pydantic_core import SchemaValidator
+
+    from dsh_actors.config.grammar import overlay_grammar, tree_grammar
+
+    return SchemaValidator(tree_grammar() if kind == "tree" else overlay_grammar())
+
+
+def _telling(found: list[Any]) -> list[Any]:
+    """Leave out each missing key that is there under a misspelt name: that tells more."""
+    extra = [each["loc"] for each in found if each["type"] == "extra_forbidden"]
+
+    def is_misspelt(path: Path) -> bool:
+        beside = (str(loc[-1]) for loc in extra if loc[:-1] == path[:-1])
+        return bool(did_you_mean(str(path[-1]), beside))
+
+    return [each for each in found if each["type"] != "missing" or not is_misspelt(each["loc"])]
+
+
+def _check_version(document: Source) -> None:
     """Look at the version before all else: another version has other rules."""
     value = document.value
     if not isinstance(value, dict):
@@ -61,37 +82,35 @@ def _check_version(document: Document) -> None:
         )
 
 
-def _finding(document: Document, found: Any) -> ConfigError:
+def _finding(document: Source, kind_of_file: Kind, found: Any) -> ConfigError:
     kind, path, value = found["type"], found["loc"], found["input"]
     if path and path[-1] == "[key]":
         return _bad_key(document, found)
     if kind == "missing":
-        message = f"missing key {path[-1]!r}{_inside(path[:-1])}"
+        message = f"missing key {path[-1]!r}{_inside(document, path[:-1])}"
         return document.error(message, path[:-1], hint="add it")
     if kind == "extra_forbidden":
-        key = path[-1]
-        valid = _keys_beside(path)
         return document.error(
-            f"unknown key {key!r}{_inside(path[:-1])}",
+            f"unknown key {path[-1]!r}{_inside(document, path[:-1])}",
             path,
             key=True,
-            hint=did_you_mean(str(key), valid) or f"the keys are {', '.join(valid)}",
+            hint=_hint_for(str(path[-1]), _keys_beside(path, kind_of_file)),
         )
     if kind == "too_short":
         return document.error(
-            f"{path_text(path)}: the list is empty", path, hint="add an id and a behaviour"
+            f"{document.name_of(path)}: the list is empty", path, hint="add an id and a behaviour"
         )
     expected, hint = _expected(kind, found.get("ctx", {}), found["msg"], value)
     return document.error(
-        f"{path_text(path)}: expected {expected}, got {got(value)}", path, hint=hint
+        f"{document.name_of(path)}: expected {expected}, got {got(value)}", path, hint=hint
     )
 
 
-def _bad_key(document: Document, found: Any) -> ConfigError:
+def _bad_key(document: Source, found: Any) -> ConfigError:
     *holder, key, _ = found["loc"]
     expected = "text" if found["type"] == "string_type" else found["msg"]
     return document.error(
-        f"{path_text(tuple(holder))}: the key {key!r} is not {expected}",
+        f"{document.name_of(tuple(holder))}: the key {key!r} is not {expected}",
         (*holder, key),
         key=True,
         hint="quote it" if found["type"] == "string_type" else "rename it",
@@ -117,17 +136,44 @@ def _expected(kind: str, context: Any, message: str, value: Any) -> tuple[str, s
     return _KINDS.get(kind, message), ""
 
 
-def _keys_beside(path: Path) -> list[str]:
+def _keys_beside(path: Path, kind: Kind) -> list[str]:
     """Return the keys that are known where a path ends."""
-    from dsh_actors.config.grammar import HELP
+    from dsh_actors.config.help import HELP
 
-    inside = {"system": "system", "parameters": "parameter", "agents": "agent"}
-    kind = "tree" if len(path) == 1 else inside[str(path[0])]
-    return list(HELP[kind])
+    if len(path) == 1:
+        return list(HELP[kind])
+    if path[0] != "agents":
+        inside = {"system": "system", "parameters": "parameter" if kind == "tree" else "default"}
+        return list(HELP[inside[str(path[0])]])
+    if path[-2] in ("policy", "budget"):
+        return list(HELP[str(path[-2])])
+    return list(HELP["patch" if kind == "overlay" and len(path) == 3 else "agent"])
 
 
-def _inside(path: Path) -> str:
-    return f" in {path_text(path)}" if path else ""
+def _hint_for(key: str, valid: list[str]) -> str:
+    from dsh_actors.config.help import REMOVED
+
+    plain = key.replace("-", "").replace("_", "").lower()
+    return REMOVED.get(plain) or did_you_mean(key, valid) or f"the keys are {', '.join(valid)}"
+
+
+def _inside(document: Source, path: Path) -> str:
+    return f" in {document.name_of(path)}" if path else ""
+
+
+def known(what: str, name: str, names: Iterable[str]) -> str:
+    """Return what to do about a name that a tree does not have: the nearest one, or all.
+
+    Parameters:
+        what: how to say what there is, e.g. ``it has``.
+        name: the unknown one.
+        names: those that there are.
+    """
+    every = list(names)
+    near = did_you_mean(name, every)
+    if near or not every:
+        return near
+    return f"{what} {', '.join(every[:12])}{' ...' if len(every) > 12 else ''}"
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
