@@ -11,7 +11,7 @@ from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentGone, ForkedSystemError, SystemClosed, UsageError
 from dsh_actors.slots import NO_SLOTS
-from dsh_actors.supervisor.bounds import Limits
+from dsh_actors.supervisor.bounds import Limits, declared_limits
 from dsh_actors.supervisor.core import Core, Settings, Spec
 from dsh_actors.supervisor.journal import Journal
 from dsh_actors.supervisor.ownership import AgentFactory, Owner, Ownership
@@ -334,7 +334,11 @@ class ActorSystem:
 
     def _spec(self, declared: AgentSpec) -> Spec:
         spec = self._supervisor.factory.spec(
-            declared.behaviour, declared.isolation, declared.restart, dict(declared.args) or None
+            declared.behaviour,
+            declared.isolation,
+            declared.restart,
+            dict(declared.args) or None,
+            declared_limits(declared.policy, declared.budget),
         )
         spec.children = tuple((child.id, self._spec(child)) for child in declared.children)
         return spec

@@ -12,7 +12,7 @@ from dsh_actors.lifecycle.budget import UNLIMITED, Account, Budget
 from dsh_actors.lifecycle.policy import UNBOUNDED, Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dsh_actors.actors.timers import Timer
     from dsh_actors.lifecycle.node import Node
@@ -45,6 +45,22 @@ class Limits(NamedTuple):
         return None if policy is None and budget is None and not depth else cls(
             policy, budget, depth
         )  # fmt: skip
+
+
+def declared_limits(
+    policy: Mapping[str, Any] | None, budget: Mapping[str, Any] | None
+) -> Limits | None:
+    """What configuration asks for, as plain data; None if that is nothing.
+
+    Raises:
+        UsageError: it is neither a policy nor a budget.
+    """
+    if policy is None and budget is None:
+        return None
+    return Limits.asked(
+        None if policy is None else Policy.from_plain(policy),
+        None if budget is None else Budget.from_plain(budget),
+    )
 
 
 class Bounds:
