@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dsh_actors.system import ActorSystem
     from dsh_actors_cli.launch import Options
     from dsh_actors_cli.outcome import Outcome
+    from dsh_actors_cli.serving import Shutdown
 
 __all__ = ["main"]
 
@@ -37,10 +38,16 @@ class _DetachedServing(Serving):
         self._link, self._watch = link, watch
         self._system_id = ""
 
-    def up(self, system: ActorSystem, store: SessionStore | None, session_id: str) -> None:
+    def up(
+        self,
+        system: ActorSystem,
+        store: SessionStore | None,
+        session_id: str,
+        shutdown: Shutdown,
+    ) -> None:
         from dsh_actors_cli.runs import name_log
 
-        warning = self._open(system, store)
+        warning = self._open(system, store, shutdown)
         try:
             told = {
                 "system_id": system.id,

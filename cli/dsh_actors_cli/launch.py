@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from time import monotonic
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from dsh_actors.agents.handle import AgentHandle
     from dsh_actors.config import AgentSpec, TreeSpec
     from dsh_actors.errors import ConfigError
+    from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.sessions import SessionStore
+    from dsh_actors.supervisor.receipt import Receipt
     from dsh_actors.system import ActorSystem, TreeNode
     from dsh_actors_cli.render.reporter import Reporter
     from dsh_actors_cli.stream import EventStream
@@ -97,6 +100,8 @@ def _load(options: Options) -> TreeSpec:
             f"{options.tree}: no agent at the root has a prompt; add a prompt to one, or give "
             f"it here: dsh-actors run {options.tree} PROMPT"
         )
+    for notice in spec.notices:
+        output.print_notice(notice)
     return spec
 
 
@@ -113,6 +118,7 @@ class _Launch:
     ) -> None:
         self._options, self._spec, self._watch = options, spec, watch
         self._started, self._serving = started, serving
+        self._grace = spec.system.stop_grace
         self._waker = signals.Waker()
         self._system: ActorSystem | None = None
         self._asked: dict[str, Future[Any]] = {}
@@ -233,7 +239,7 @@ class _Launch:
         if self._serving.waits_until_up and not self._await_up(system):
             return
         if self._asked and self._goes_on():
-            self._serving.up(system, store, self._session_id)
+            self._serving.up(system, store, self._session_id, self._shut_down)
 
     def _await_up(self, system: ActorSystem) -> bool:
         """Wait until every agent has been set up; return whether all that were asked have."""
@@ -244,6 +250,15 @@ class _Launch:
                 return all(id in there or not _has_failed(f) for id, f in self._asked.items())
             self._waker.wait(_LOOK_EVERY)
         return False
+
+    def _shut_down(self, grace: float | None) -> Future[Receipt]:
+        """End the run because somebody asks for it over its socket."""
+        assert self._system is not None
+        if grace is not None:
+            self._grace = grace
+        code = exits.for_signal(signal.SIGTERM)
+        self._watch.stop(signals.StopCause("request", code, "shut down on request"))
+        return self._system.shutdown(grace)
 
     def _open_stream(self, system: ActorSystem) -> None:
         if self._stream is not None and not self._stream.opened:
@@ -301,10 +316,11 @@ class _Launch:
 
     def _begin_stop(self, cause: signals.StopCause) -> None:
         """Start the ordered stop; on a thread of the watch."""
-        self._watch.force_after(self._spec.system.stop_grace + 2 * _DRAIN, cause.code)
+        self._watch.force_after(self._grace + 2 * _DRAIN, cause.code)
         if self._system is not None:
-            self._system.shutdown(cause="deadline" if cause.kind == "timeout" else "user")
-        hint = "" if cause.kind == "hangup" else "; press Ctrl-C again to exit at once"
+            told: Cause = "deadline" if cause.kind == "timeout" else "user"
+            self._system.shutdown(self._grace, cause=told)
+        hint = "" if cause.kind in ("hangup", "request") else "; press Ctrl-C again to exit at once"
         self._reporter.notify(f"{cause.text}: stopping all agents{hint}")
         self._waker.wake()
 
@@ -312,7 +328,7 @@ class _Launch:
         """Stop the system and return its receipt, the last one if it does not end in time."""
         ending = system.shutdown(cause="disposed")
         ending.add_done_callback(self._waker.wake)
-        deadline = monotonic() + self._spec.system.stop_grace + _DRAIN
+        deadline = monotonic() + self._grace + _DRAIN
         while not ending.done() and monotonic() < deadline:
             self._waker.wait(deadline - monotonic())
         if ending.done():

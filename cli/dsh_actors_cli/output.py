@@ -20,6 +20,7 @@ __all__ = [
     "is_user_error",
     "open_standard_descriptors",
     "print_error",
+    "print_notice",
     "print_warning",
     "to_json",
 ]
@@ -109,6 +110,11 @@ def print_error(message: str, code: int) -> int:
     """Print one line on stderr that says what is wrong, and return `code`."""
     _print_line("error", message)
     return code
+
+
+def print_notice(message: str) -> None:
+    """Print one line on stderr about what works, but perhaps not as the user thinks."""
+    _print_line("notice", message)
 
 
 def print_warning(message: str) -> None:

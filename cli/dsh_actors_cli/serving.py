@@ -14,10 +14,16 @@ from dsh_actors.errors import DshActorsError
 from dsh_actors_cli import output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_actors.actors.future import Future
     from dsh_actors.control import ControlServer
     from dsh_actors.sessions import SessionStore
+    from dsh_actors.supervisor.receipt import Receipt
     from dsh_actors.system import ActorSystem
     from dsh_actors_cli.outcome import Outcome
+
+    Shutdown = Callable[[float | None], Future[Receipt]]
 
 __all__ = ["Serving"]
 
@@ -42,16 +48,23 @@ class Serving:
         self._over = threading.Event()
         self._opening: threading.Thread | None = None
 
-    def up(self, system: ActorSystem, store: SessionStore | None, session_id: str) -> None:
+    def up(
+        self,
+        system: ActorSystem,
+        store: SessionStore | None,
+        session_id: str,
+        shutdown: Shutdown,
+    ) -> None:
         """Open the socket soon: the tree has started, and its roots have been asked.
 
         Parameters:
             system: what is running.
             store: where its sessions go.
             session_id: of the root that was asked first.
+            shutdown: ends the run, within so many seconds.
         """
         self._opening = threading.Thread(
-            target=self._open_soon, args=(system, store), name="dsh-serving", daemon=True
+            target=self._open_soon, args=(system, store, shutdown), name="dsh-serving", daemon=True
         )
         self._opening.start()
 
@@ -68,24 +81,23 @@ class Serving:
         if server is not None:
             from dsh_actors_cli.runs import record_of
 
-            server.finish(record_of(outcome))
+            server.publish_result(record_of(outcome))
             server.close(_PATIENCE)
 
-    def _open_soon(self, system: ActorSystem, store: SessionStore | None) -> None:
+    def _open_soon(
+        self, system: ActorSystem, store: SessionStore | None, shutdown: Shutdown
+    ) -> None:
         if self._over.wait(_OPEN_AFTER):
             return
-        problem = self._open(system, store)
+        problem = self._open(system, store, shutdown)
         if problem:
             output.print_warning(problem)
 
-    def _open(self, system: ActorSystem, store: SessionStore | None) -> str:
+    def _open(self, system: ActorSystem, store: SessionStore | None, shutdown: Shutdown) -> str:
         """Open the socket; return why it cannot be, if so."""
-        try:
-            from dsh_actors.control import ControlServer
-        except ImportError:
-            return ""
+        from dsh_actors.control import ControlServer
 
-        server = ControlServer(system, store=store)
+        server = ControlServer(system, store=store, shutdown=shutdown)
         try:
             server.start()
         except (OSError, DshActorsError) as error:

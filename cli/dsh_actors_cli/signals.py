@@ -50,12 +50,13 @@ class StopCause:
     """Why a run stops before it is done.
 
     Attributes:
-        kind: a signal, the time-out of the run, or a terminal that was closed.
+        kind: a signal, the time-out of the run, a terminal that was closed, or a request over
+            the control socket.
         code: the exit code that this gives.
         text: the cause in a few words.
     """
 
-    kind: Literal["signal", "timeout", "hangup"]
+    kind: Literal["signal", "timeout", "hangup", "request"]
     code: int
     text: str
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dsh_actors_cli.outcome import Outcome
 
-__all__ = ["counted", "end_lines", "full_receipt", "plural", "short_receipt"]
+__all__ = ["counted", "end_lines", "full_receipt", "plural", "receipt_lines", "short_receipt"]
 
 _OUTCOMES = {"completed": "green", "failed": "red", "aborted": "yellow", "lost": "red"}
 _MAX_NAMED = 20
@@ -52,12 +52,16 @@ def short_receipt(outcome: Outcome, style: Style) -> str:
 
 def full_receipt(outcome: Outcome, style: Style) -> list[str]:
     """Return the lines for a run that was stopped or failed."""
-    receipt = outcome.receipt
+    ended = f"{style(outcome.verdict.subtype, 'bold')} after {show_duration(outcome.duration)}"
+    return [ended, *receipt_lines(outcome.receipt, style)]
+
+
+def receipt_lines(receipt: Mapping[str, Any], style: Style) -> list[str]:
+    """Return the lines of a receipt: agents, processes and survivors, indented."""
     agents, processes = receipt["agents"], receipt["processes"]
     survivors = receipt["survivors"]
     counts = Counter(agent["outcome"] for agent in agents)
     lines = [
-        f"{style(outcome.verdict.subtype, 'bold')} after {show_duration(outcome.duration)}",
         f"  agents     {counted(counts, style)}",
         *_named([_agent(a, style) for a in agents if a["outcome"] != "completed"], style),
         f"  processes  {plural(len(processes), 'process') + ' ended' if processes else 'none'}",
