@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 from collections import deque
 from pathlib import Path
 from time import monotonic
@@ -42,6 +43,7 @@ TIMEOUT: Final = 10.0
 _PATIENT = frozenset(("stop", "drain", "shutdown", "result", "idle"))
 _UNSET: Any = object()
 _READ = 256 << 10
+_TIMEVAL = struct.Struct("@ll")
 
 
 class ControlClient:
@@ -383,7 +385,10 @@ def _path_of(target: str | Path | None, folder: Path | None) -> Path:
 def _open(path: Path, timeout: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(timeout)
+        # The kernel waits for a place in a full queue; a time-out of Python's would not.
+        seconds, rest = divmod(max(timeout, 0.001), 1)
+        patience = _TIMEVAL.pack(int(seconds), int(rest * 1_000_000))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         connection.connect(os.fspath(path))
         uid = peer_uid(connection)
         if uid is not None and uid != os.geteuid():
@@ -401,7 +406,7 @@ def _open(path: Path, timeout: float) -> socket.socket:
 
 
 def _not_connected(path: Path, error: OSError) -> ControlError:
-    if isinstance(error, TimeoutError):
+    if isinstance(error, BlockingIOError | TimeoutError):
         return ControlError(
             f"{path}: the system does not take connections; it may be stopped or overloaded",
             type_name="Timeout",

@@ -8,7 +8,6 @@ of bytes moved, so that none is served at the cost of another.
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import socket
 import threading
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors import __version__, codec
 from dsh_actors.control.connection import Connection, Waiting
+from dsh_actors.control.door import Door, turn_away
 from dsh_actors.control.limits import Throttle
-from dsh_actors.control.peer import peer_uid
 from dsh_actors.control.protocol import (
     END,
     ERROR,
@@ -28,7 +27,6 @@ from dsh_actors.control.protocol import (
     PROTOCOL,
     BadFrame,
     error_data,
-    frames_of,
 )
 from dsh_actors.control.verbs import checked
 from dsh_actors.control.watching import Hub, Stream
@@ -46,8 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop"]
 
-_ACCEPTS = 16  # in one pass
-_NO_DESCRIPTORS = 1.0  # seconds until the next try to accept, if the process has none left
 _WATCH_FIELDS = {
     "agent": (str, type(None)),
     "session": (str, type(None)),
@@ -92,10 +88,8 @@ class Loop:
         self._hub = Hub(system, store, limits, self._wake)
         self._connections: dict[Connection, int] = {}  # and what the selector looks for
         self._settled: deque[tuple[Connection, int]] = deque()
-        self._accept_at: float | None = None  # when to try again, if it had to pause
-        self._peers_checked = True
         self._selector.register(self._bell, selectors.EVENT_READ)
-        self._selector.register(endpoint.listener, selectors.EVENT_READ)
+        self._door = Door(endpoint.listener, self._selector)
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -161,12 +155,11 @@ class Loop:
                 self._rung = False
                 self._bell.recv(4096)
             elif key.fileobj is self._endpoint.listener:
-                self._accept(now)
+                for client in self._door.accept(now):
+                    self._admit(client, now)
             else:
                 self._move(key.data, mask, now)
-        if self._accept_at is not None and now >= self._accept_at:
-            self._accept_at = None
-            self._selector.register(self._endpoint.listener, selectors.EVENT_READ)
+        self._door.reopen(now)
         self._answer_settled(now)
         self._verbs.new_pass()
         for connection in list(self._connections):
@@ -179,43 +172,16 @@ class Loop:
     def _patience(self) -> float | None:
         """For how long nothing has to be done unless something comes."""
         due = [found[0] for each in self._connections if (found := each.deadline()) is not None]
-        if self._accept_at is not None:
-            due.append(self._accept_at)
+        if self._door.reopens is not None:
+            due.append(self._door.reopens)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     # -- connections -----------------------------------------------------------------------------
 
-    def _accept(self, now: float) -> None:
-        for _ in range(_ACCEPTS):
-            try:
-                client, _address = self._endpoint.listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no descriptor left, most likely
-                self._log.warning("no client can be accepted for now", error=str(error))
-                self._selector.unregister(self._endpoint.listener)
-                self._accept_at = now + _NO_DESCRIPTORS
-                return
-            client.setblocking(False)
-            try:
-                self._admit(client, now)
-            except OSError:
-                client.close()  # it is gone again
-
     def _admit(self, client: socket.socket, now: float) -> None:
-        uid = peer_uid(client)
-        if uid is None and self._peers_checked:
-            self._peers_checked = False
-            self._log.warning(
-                "this kernel does not say who connects; only the folder of the socket is private"
-            )
-        if uid is not None and uid != os.geteuid():
-            self._log.warning("a connection of another user was refused", uid=uid)
-            _turn_away(client, "NotAuthorized", "this system belongs to another user")
-            return
-        if len(self._connections) >= self._limits.clients and not self._make_room(now):
-            held = len(self._connections)
-            _turn_away(client, "Busy", f"{held} clients are connected already; try again later")
+        held = len(self._connections)
+        if held >= self._limits.clients and not self._make_room(now):
+            turn_away(client, "Busy", f"{held} clients are connected already; try again later")
             return
         connection = Connection(client, self._limits, now)
         self._connections[connection] = selectors.EVENT_READ
@@ -333,7 +299,7 @@ class Loop:
             "pid": record.pid,
             "started": record.started,
             "store": self._store is not None,
-            "peers_checked": self._peers_checked,
+            "peers_checked": self._door.peers_checked,
             "verbs": ["hello", *self._verbs.names, "watch", "unwatch"],
         }
 
@@ -417,8 +383,7 @@ class Loop:
     def _say_goodbye(self) -> None:
         """Answer what is done, refuse the rest, and give clients a moment to read it."""
         now = time.monotonic()
-        if self._accept_at is None:
-            self._selector.unregister(self._endpoint.listener)
+        self._door.shut()
         self._hub.finish(now)
         over = SystemClosed(f"system {self._record.id} is ending and answers no more")
         for connection in list(self._connections):
@@ -438,10 +403,3 @@ class Loop:
                 for key, _ in self._selector.select(self._patience()):
                     if key.fileobj is self._bell:
                         self._bell.recv(4096)
-
-
-def _turn_away(client: socket.socket, type_name: str, why: str) -> None:
-    """Say in one go why a client cannot come in."""
-    data = error_data(ControlError(why, type_name=type_name))
-    client.send(b"".join(frames_of(0, ERROR, data)))
-    client.close()
