@@ -151,7 +151,7 @@ class Recovered:
         return self.interrupted + self.queued
 
     def carried(self) -> list[list[Any]]:
-        """The calls as they travel to the next life: see ``Continuable.calls``."""
+        """The calls as they travel to the next life: see ``Life.calls``."""
         return [call.to_plain() for call in self.calls]
 
 
@@ -346,7 +346,8 @@ class _Fold:
                 self.done(id)
         if reason == "completed":  # with what was reported to it before
             for call in [*self.calls.values()]:
-                if call.status == "unknown" and call.message not in self.cut:
+                waits = call.message in self.cut or call.message in self.queued
+                if call.status == "unknown" and not waits:
                     del self.calls[call.call]
         last = _last_result(data) if reason in _ENDED else None
         self.state = replace(self.state, last=last, last_reason=reason)
