@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dsh_actors_cli import exits, output
+from dsh_actors_cli.config import overlays_of
 from dsh_actors_cli.options import config_option, json_option, resolve_from_here, set_option
 from dsh_actors_cli.trees import load, misnamed, walk
 
@@ -40,13 +41,19 @@ def check(tree: str, config: tuple[str, ...], settings: tuple[str, ...], as_json
     """Check the file TREE, import its behaviours, and show the tree as it would run."""
     resolve_from_here()
     spec = load(tree, config=config, settings=settings)
+    for notice in spec.notices:
+        output.print_notice(notice)
+    for skipped in spec.skipped:
+        output.print_notice(f"{skipped} (passed over)")
     found, errors = _resolve_all(spec)
     for error in errors:
         output.print_error(error, exits.USAGE)
     if errors:
         return exits.USAGE
     if as_json:
-        click.echo(output.to_json(_as_data(spec), ascii_only=sys.stdout.isatty()))
+        overlays = [overlay._asdict() for overlay in overlays_of(tree, config)]
+        data = {**_as_data(spec), "overlays": overlays}
+        click.echo(output.to_json(data, ascii_only=sys.stdout.isatty()))
     else:
         for line in _lines(spec, found):
             click.echo(line)
@@ -86,6 +93,8 @@ def _as_data(spec: TreeSpec) -> dict[str, Any]:
             for name, p in spec.parameters.items()
         },
         "agents": [_agent_data(agent) for agent in spec.agents],
+        "notices": list(spec.notices),
+        "skipped": list(spec.skipped),
     }
 
 
@@ -101,6 +110,10 @@ def _agent_data(agent: AgentSpec) -> dict[str, Any]:
         "line": agent.line,
         "children": [_agent_data(child) for child in agent.children],
     }
+    for key in ("policy", "budget", "interrupted"):
+        value = getattr(agent, key)
+        if value is not None:
+            data[key] = value
     if agent.prompt is not MISSING:
         data["prompt"] = agent.prompt
     return data
@@ -139,6 +152,9 @@ def _tree(
         behaviour = found[agent.behaviour]
         kind = "class" if behaviour.is_class else "function"
         facts = [agent.isolation, agent.restart, f"async {kind}" if behaviour.is_async else kind]
+        facts += [word for word in ("policy", "budget") if getattr(agent, word) is not None]
+        if agent.interrupted is not None:
+            facts.append(f"interrupted: {agent.interrupted}")
         if agent.prompt is not MISSING:
             facts.append(f"prompt {clip(output.to_json(agent.prompt), 60)}")
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,11 +30,15 @@ def load(
     Raises:
         ConfigError: a file or a setting is wrong.
     """
-    from dsh_actors.config import find_overlays, load_tree
+    from dataclasses import replace
 
-    return load_tree(
-        tree, prompt=prompt, overlays=[*find_overlays(tree), *config], settings=settings
-    )
+    from dsh_actors.config import OverlayFile, load_tree, overlay_places
+
+    places = list(overlay_places(tree))
+    found = [OverlayFile(place.path, place.level) for place in places if place.found]
+    spec = load_tree(tree, prompt=prompt, overlays=[*found, *config], settings=settings)
+    refused = tuple(f"{p.path} is not used: {p.refusal}" for p in places if p.refusal)
+    return replace(spec, notices=refused + spec.notices) if refused else spec
 
 
 def walk(agents: Iterable[AgentSpec]) -> Iterator[AgentSpec]:
@@ -59,7 +64,9 @@ def misnamed(spec: TreeSpec, error: str) -> ConfigError | None:
     message = error.removeprefix(_FAULT)
     for agent in walk(spec.agents):
         if message.startswith(f"behaviour {agent.behaviour!r}"):
-            return ConfigError(
-                f"agent {agent.id!r}: {message}", file=spec.path, line=agent.line or None
-            )
+            file, line = spec.path, agent.line
+            origin = spec.origins and spec.origins.of("agents", agent.id, "behaviour")
+            if origin and os.path.abspath(origin.file) != spec.path:
+                file, line = origin  # an overlay has put it there
+            return ConfigError(f"agent {agent.id!r}: {message}", file=file, line=line or None)
     return None

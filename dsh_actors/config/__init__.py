@@ -7,7 +7,8 @@ only when a file is read.
 
 from __future__ import annotations
 
-from dsh_actors.config.load import load_tree
+from dsh_actors.config.effective import effective_tree
+from dsh_actors.config.load import load_tree, read_overlay
 from dsh_actors.config.overlays import OverlayFile, OverlayPlace, find_overlays, overlay_places
 from dsh_actors.config.schema import json_schema
 from dsh_actors.config.spec import (
@@ -30,8 +31,10 @@ __all__ = [
     "ParameterSpec",
     "SystemSpec",
     "TreeSpec",
+    "effective_tree",
     "find_overlays",
     "json_schema",
     "load_tree",
     "overlay_places",
+    "read_overlay",
 ]

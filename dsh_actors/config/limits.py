@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors.config.spec import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from dsh_actors.config.document import Path
     from dsh_actors.config.layers import Layer, Stated
@@ -29,13 +29,17 @@ POLICY_KEYS = {
 class EffectivePolicy:
     """The meet of all that is stated of an agent's policy: no layer allows what another does not.
 
+    Parameters:
+        agent: the agent's id.
+
     Attributes:
         policy: the meet; None if nothing is stated.
         origins: where each key of it was last narrowed.
         notices: where a layer asks for more than it gets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
         self.policy: Policy | None = None
         self.origins: dict[str, Origin] = {}
         self.notices: list[str] = []
@@ -72,16 +76,11 @@ class EffectivePolicy:
             if getattr(asked, name) != value:
                 denied.append(key)
         if denied:
-            self.notices.append(_denial(stated, denied))
-
-
-def _denial(stated: Stated, keys: Sequence[str]) -> str:
-    layer = stated.layer
-    where = str(Origin(layer.file, layer.line_of(stated.path, key=True)))
-    return (
-        f"{where}: {layer.name_of(stated.path)} asks for more than is allowed without it, and "
-        f"does not get that ({', '.join(keys)})"
-    )
+            where = Origin(stated.layer.file, stated.layer.line_of(stated.path, key=True))
+            self.notices.append(
+                f"{where}: 'policy' of agent {self._agent!r} asks for more than is allowed "
+                f"without it, and does not get that ({', '.join(denied)})"
+            )
 
 
 def _absolute(stated: Stated, index: int, path: Any) -> str:

@@ -17,10 +17,10 @@ from dsh_actors.errors import MessageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dsh_actors.config.document import Path
+    from dsh_actors.config.document import Document, Path
     from dsh_actors.config.layers import Stated
 
-__all__ = ["load_tree", "parse_duration"]
+__all__ = ["load_tree", "read_overlay"]
 
 
 def load_tree(
@@ -58,8 +58,9 @@ def load_tree(
         MessageError: the given prompt cannot be carried in a message.
     """
     layers, given = _lay(os.fspath(path), overlays or (), settings)
+    given = {**(parameters or {}), **given}
     declared = declared_parameters(layers)
-    values = parameter_values(layers, declared, {**(parameters or {}), **given})
+    values = parameter_values(layers, declared, given)
     reader = _AgentReader(layers, Substitution(layers, values))
     agents = reader.agents(layers.value["agents"], ("agents",))
     if prompt is not MISSING and prompt is not None:
@@ -75,8 +76,19 @@ def load_tree(
         path=os.path.abspath(layers.file),
         notices=(*layers.notices, *reader.notices),
         skipped=tuple(layers.skipped),
-        origins=TreeOrigins(layers, reader.policy_origins),
+        origins=TreeOrigins(layers, reader.policy_origins, frozenset(given)),
     )
+
+
+def read_overlay(path: str | os.PathLike[str]) -> Document:
+    """Read and check an overlay, apart from any tree.
+
+    Raises:
+        ConfigError: as for :func:`load_tree`.
+    """
+    document = read_document(os.fspath(path))
+    validate(document, "overlay")
+    return document
 
 
 def _lay(
@@ -87,8 +99,7 @@ def _lay(
     validate(document)
     layers = Layers(document)
     for overlay in overlays:
-        patches = read_document(os.fspath(overlay))
-        validate(patches, "overlay")
+        patches = read_overlay(overlay)
         layers.apply(patches, strict=getattr(overlay, "level", "config") == "config")
     if not settings:
         given: dict[str, str] = {}
@@ -107,13 +118,22 @@ def _lay(
 class TreeOrigins:
     """Where each value of a loaded tree comes from. See ``Origins``."""
 
-    def __init__(self, layers: Layers, policies: Mapping[str, Mapping[str, Origin]]) -> None:
-        self._layers, self._policies = layers, policies
+    def __init__(
+        self,
+        layers: Layers,
+        policies: Mapping[str, Mapping[str, Origin]],
+        given: frozenset[str],
+    ) -> None:
+        self._layers, self._policies, self._given = layers, policies, given
         self._places: dict[str, Path] | None = None
 
     def of(self, *path: str | int) -> Origin | None:
         """Return where a value stands; None if nobody has written it, so that it is a default."""
         place: Path = path
+        if path[:1] == ("parameters",) and path[2:] == ("value",):
+            if path[1] in self._given:
+                return Origin("--set", 0)
+            place = (*path[:2], "default")
         if path[:1] == ("agents",):
             name = str(path[1])
             if path[2:3] == ("policy",):
@@ -199,7 +219,7 @@ class _AgentReader:
             return None
         from dsh_actors.config.limits import EffectivePolicy
 
-        effective = EffectivePolicy()
+        effective = EffectivePolicy(agent)
         for each in stated:
             effective.state(each, self._substitute)
         assert effective.policy is not None

@@ -66,7 +66,8 @@ class Origins(Protocol):
 
         Parameters:
             path: ``"system", KEY``, or ``"agents", ID, KEY`` with further keys and indexes below
-                it, or ``"parameters", NAME``, or ``"name"``.
+                it, or ``"parameters", NAME, KEY``, where the key ``value`` is what the parameter
+                has in this run, or ``"name"``.
         """
 
 
