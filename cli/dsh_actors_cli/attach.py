@@ -74,12 +74,11 @@ def _attend(system: RunningSystem, form: Format) -> int:
     except KeyboardInterrupt:
         from shlex import quote
 
-        name = quote(system.id)
-        output.print_warning(
-            f"detached from {system.id}, which goes on; come back: dsh-actors attach {name}, "
-            f"end it: dsh-actors shutdown {name}"
-        )
-        raise
+        from dsh_actors.observe.display import display_text
+
+        name = display_text(quote(system.id))
+        click.echo(f"detached; the run goes on: dsh-actors attach {name}", err=True)
+        return exits.INTERRUPTED
     if record is None:
         log = file_of(system.id, "log")
         where = f"; its log: {log}" if log.exists() else ""

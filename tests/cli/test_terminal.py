@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 class Terminal:
     """A run whose controlling terminal is ours; stdout is a pipe, as in ``run ... | less``."""
 
+    command = RUN
+
     def __init__(self, home: Path, *arguments: str, **variables: str) -> None:
         self.controller, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         self.seen = ""
         self.process = subprocess.Popen(
-            [*RUN, *arguments],
+            [*self.command, *arguments],
             stdin=terminal,
             stdout=subprocess.PIPE,
             stderr=terminal,

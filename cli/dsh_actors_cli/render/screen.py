@@ -95,7 +95,8 @@ class Screen:
 
     def _show(self, lines: Sequence[str], height: int) -> None:
         """Write over the last frame: no line is cleared before its new text is there."""
-        up = f"\x1b[{self._height}A" if self._height else ""
+        # To the left as well: a key that was echoed has moved the cursor.
+        up = f"\r\x1b[{self._height}A" if self._height else ""
         text = "".join(f"\r{line}\x1b[K\n" for line in lines)
         if not (up or text):
             return
