@@ -14,8 +14,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import msgpack
-
 from benchmarks import meter
 
 if TYPE_CHECKING:
@@ -173,37 +171,3 @@ def kill_eof(n: int) -> dict[str, float]:
         "ms": statistics.median(_spawned_eof() for _ in range(n)) * 1e3,
         "smallest_ms": statistics.median(_smallest_eof() for _ in range(n)) * 1e3,
     }
-
-
-# --- storage
-
-
-def sqlite_append(n: int) -> dict[str, float]:
-    """Rows appended per second by bare sqlite3 in WAL mode, 1,000 to a transaction."""
-    import sqlite3
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        database = sqlite3.connect(os.path.join(folder, "raw.db"), isolation_level=None)
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=FULL")
-        database.execute(
-            "CREATE TABLE events (session TEXT, seq INTEGER, time REAL, type TEXT, data BLOB,"
-            " PRIMARY KEY (session, seq)) WITHOUT ROWID"
-        )
-
-        def work() -> None:
-            for start in range(0, n, 1000):
-                database.execute("BEGIN")
-                database.executemany(
-                    "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                    [
-                        ("session-1", seq, time.time(), "prompt/accepted", msgpack.packb(seq))
-                        for seq in range(start, min(n, start + 1000))
-                    ],
-                )
-                database.execute("COMMIT")
-
-        taken = meter.seconds(work)
-        database.close()
-    return {"rate": n / taken}
