@@ -27,6 +27,8 @@ PROGRAM = "dsh-actors"
 _VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a tree of agents and print its result."),
     "check": ("check", "check", "Check a tree file and show the tree as it would run."),
+    "config": ("config", "config", "Show what is in force for a tree, and where it comes from."),
+    "schema": ("schema", "schema", "Print the JSON Schema of a tree file."),
     "ps": ("ps", "ps", "List the running systems."),
     "tree": ("tree", "tree", "Show the agents of a running system."),
     "attach": ("attach", "attach", "Look on at a run, and end as it ends."),
