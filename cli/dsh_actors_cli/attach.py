@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dsh_actors.control import RunningSystem
+    from dsh_actors_cli.output import ResultStream
     from dsh_actors_cli.telling import Format
 
 __all__ = ["attach"]
@@ -53,7 +54,7 @@ def attach(system: str | None, form: Format) -> int:
         record = None if system is None else find_record(system)
         if record is None:
             raise
-        return _tell(record, form)
+        return _tell(record, form, output.claim_stdout())
     return _attend(found, form)
 
 
@@ -64,6 +65,7 @@ def _attend(system: RunningSystem, form: Format) -> int:
     from dsh_actors_cli.viewer import Viewer
 
     record: Mapping[str, Any] | None
+    stdout = output.claim_stdout()  # before the viewer takes the terminal
     try:
         with ControlClient.connect(system.path) as client, Viewer(system):
             record = client.call("result")
@@ -85,10 +87,10 @@ def _attend(system: RunningSystem, form: Format) -> int:
         return output.print_error(
             f"system {system.id} has ended without a result{where}", exits.FAILED
         )
-    return _tell(record, form)
+    return _tell(record, form, stdout)
 
 
-def _tell(record: Mapping[str, Any], form: Format) -> int:
+def _tell(record: Mapping[str, Any], form: Format, stdout: ResultStream) -> int:
     """Print what a run came to, as the run itself would, and return its exit code."""
     from dsh_actors_cli.render.style import Style, wants_colour
     from dsh_actors_cli.runs import outcome_of
@@ -98,7 +100,6 @@ def _tell(record: Mapping[str, Any], form: Format) -> int:
     if record["outcome"] is None:
         return output.print_error(str(record["error"]), code)
     outcome = outcome_of(record)
-    stdout = output.claim_stdout()
     try:
         write_result(stdout, outcome, form, Style(stdout.isatty() and wants_colour(sys.stderr)))
         stdout.close()

@@ -27,6 +27,11 @@ def echo(turn: dsh.Turn, message: Any) -> Any:
 
 
 @dsh.behaviour
+def reply(turn: dsh.Turn, message: Any) -> Any:
+    return message
+
+
+@dsh.behaviour
 def boom(turn: dsh.Turn, message: Any) -> Any:
     raise ValueError("bad \x1b[31m news")
 

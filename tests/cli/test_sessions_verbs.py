@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from cli_runs import PATIENCE, environment, read_until
@@ -209,7 +209,7 @@ def test_on_a_terminal_it_is_asked_first(
     tmp_path: Path, path: Path, answer: bytes, code: int, left: int
 ) -> None:
     class Verb(Terminal):
-        command = VERB
+        command: ClassVar = VERB
 
     verb = Verb(tmp_path, "sessions", "rm", "s-1")
     try:

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import termios
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import psutil
 import pytest
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Terminal:
     """A run whose controlling terminal is ours; stdout is a pipe, as in ``run ... | less``."""
 
-    command = RUN
+    command: ClassVar = RUN
+    shows_stdout = False
 
     def __init__(self, home: Path, *arguments: str, **variables: str) -> None:
         self.controller, terminal = pty.openpty()
@@ -37,7 +38,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [*self.command, *arguments],
             stdin=terminal,
-            stdout=subprocess.PIPE,
+            stdout=terminal if self.shows_stdout else subprocess.PIPE,
             stderr=terminal,
             text=True,
             env=environment(home, TERM="xterm-256color") | variables,
@@ -72,7 +73,7 @@ class Terminal:
         while self.controller >= 0 and self.read():
             pass
         stdout, _ = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, stdout
+        return self.process.returncode, stdout or ""
 
     def hang_up(self) -> None:
         if self.controller >= 0:
