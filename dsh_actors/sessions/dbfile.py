@@ -7,13 +7,20 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from dsh_actors.errors import StoreError
-from dsh_actors.sessions.ops import StoreBusyError
+from dsh_actors.sessions.ops import StoreBusyError, StoreDamagedError
 from dsh_actors.sessions.schema import APPLICATION_ID, MIGRATIONS, VERSION
 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["explain", "open_for_reading", "open_for_writing"]
+__all__ = [
+    "explain",
+    "is_cut",
+    "make_private_file",
+    "make_tables",
+    "open_for_reading",
+    "open_for_writing",
+]
 
 OPEN_PATIENCE = 5.0
 """Seconds to wait while other processes hold the file, when it is opened."""
@@ -30,18 +37,25 @@ _ADVICE = {
     _LOCKED: _HELD,
     _READONLY: f"it is read-only; make the file and its folder writable, {_ANOTHER}",
     _IOERR: f"reading or writing the disk failed; check the disk, {_ANOTHER}",
-    _CORRUPT: f"it is damaged; save what 'sqlite3 FILE .recover' finds, {_ANOTHER}",
+    _CORRUPT: "it is damaged; the next store that opens it alone saves what can be read",
     _FULL: f"the disk is full; make room, {_ANOTHER}",
     _CANTOPEN: f"it cannot be opened; check the rights on it and its folder, {_ANOTHER}",
     _NOTADB: f"it is not a session store; move it away, {_ANOTHER}",
 }
 """What to do, by SQLite's primary result codes."""
 
+_KINDS: dict[int, type[StoreError]] = {
+    _BUSY: StoreBusyError,
+    _LOCKED: StoreBusyError,
+    _CORRUPT: StoreDamagedError,
+    _NOTADB: StoreDamagedError,
+}
+
 
 def explain(path: str, error: sqlite3.Error) -> StoreError:
     """Return the error of this library that says the same, with the file and what to do."""
     code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
-    kind = StoreBusyError if code in (_BUSY, _LOCKED) else StoreError
+    kind = _KINDS.get(code, StoreError)
     advice = _ADVICE.get(code)
     result = kind(f"{path}: {advice} ({error})" if advice else f"{path}: {error}")
     result.__cause__ = error
@@ -56,7 +70,7 @@ def open_for_writing(path: str) -> sqlite3.Connection:
     """
     import sqlite3
 
-    _make_private_file(path)
+    make_private_file(path)
     try:
         connection = sqlite3.connect(
             path, timeout=OPEN_PATIENCE, isolation_level=None, check_same_thread=False
@@ -120,7 +134,39 @@ def open_for_reading(path: str) -> sqlite3.Connection:
     return connection
 
 
-def _make_private_file(path: str) -> None:
+def make_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables of the current version in an empty database."""
+    for version in range(VERSION):
+        _apply(connection, version)
+
+
+def is_cut(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the end of the file is missing; SQLite takes half a page for a whole one."""
+    # Twice, since others may write in between: first the log grows, later the file.
+    return _seems_cut(connection, path) and _seems_cut(connection, path)
+
+
+def _seems_cut(connection: sqlite3.Connection, path: str) -> bool:
+    if not _log_is_empty(path):
+        return False  # what is not in the file yet is there
+    page_size, pages = _pragma(connection, "page_size"), _pragma(connection, "page_count")
+    size = os.stat(path).st_size
+    return bool(size % page_size or size < pages * page_size) and _log_is_empty(path)
+
+
+def _log_is_empty(path: str) -> bool:
+    try:
+        return os.stat(f"{path}-wal").st_size == 0
+    except FileNotFoundError:
+        return True
+
+
+def make_private_file(path: str) -> None:
+    """Make an empty file and its folders, private to the user, unless they are there.
+
+    Raises:
+        StoreError: they cannot be made.
+    """
     try:
         _make_private_folder(os.path.dirname(path))
         # Only if it is missing: to open and close a database beside a connection of the same
@@ -205,15 +251,19 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
             # Read again, now that nobody else can migrate at the same time.
             version = _check_identity(connection, path, may_be_new=True)
             if version < VERSION:
-                for statement in MIGRATIONS[version].split(";\n"):
-                    if statement.strip():
-                        connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {version + 1}")
+                _apply(connection, version)
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+
+def _apply(connection: sqlite3.Connection, version: int) -> None:
+    for statement in MIGRATIONS[version].split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {version + 1}")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

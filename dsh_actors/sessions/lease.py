@@ -242,6 +242,25 @@ class Leases:
             raise held_error(self._path, session_id, row)
         connection.execute("UPDATE holders SET fence = fence + 1 WHERE key = ?", (holder,))
 
+    def restore(self, connection: sqlite3.Connection, logs: Iterable[Log]) -> None:
+        """Write the heads anew that damage took from a file which nobody else has open."""
+        for log in logs:
+            if log.token and log.key is not None:
+                connection.execute(
+                    "UPDATE heads SET status = ?, ended = ?, next_seq = max(next_seq, ?),"
+                    " last_time = ?, holder = ?, token = ?"
+                    " WHERE session = ? AND holder IS NULL AND token = 0",
+                    (
+                        log.status,
+                        log.ended,
+                        log.written,
+                        log.last_time,
+                        self.key,
+                        log.token,
+                        log.key,
+                    ),
+                )
+
     def _register(self, connection: sqlite3.Connection, now: float) -> None:
         row = self._row._replace(heartbeat=time(), uptime=now, fence=self._fence)
         self._row = row._replace(key=connection.execute(_INSERT, row).lastrowid)

@@ -25,6 +25,7 @@ __all__ = [
     "Release",
     "SetStatus",
     "StoreBusyError",
+    "StoreDamagedError",
     "StoredEvent",
     "log_of",
     "refusal",
@@ -33,6 +34,10 @@ __all__ = [
 
 class StoreBusyError(StoreError):
     """Another process holds the store; the same write may succeed in a moment."""
+
+
+class StoreDamagedError(StoreError):
+    """The store's file is damaged. Opened for writing by one store alone, it is salvaged."""
 
 
 class RefusedError(Exception):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dsh_actors.codec import decode_leniently
-from dsh_actors.errors import ForkedSystemError, MessageError, SessionNotFound, StoreError
+from dsh_actors.errors import MessageError, SessionNotFound, StoreError
 from dsh_actors.sessions.blobs import Blobs, is_stub
 from dsh_actors.sessions.damage import (
     decoded,
@@ -16,16 +15,14 @@ from dsh_actors.sessions.damage import (
     stand_in,
     without_gaps,
 )
-from dsh_actors.sessions.dbfile import explain, open_for_reading
 from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo, SessionLog
-from dsh_actors.sessions.forks import watch_forks
 from dsh_actors.sessions.holders import COLUMNS, Row
 from dsh_actors.sessions.lease import held_by_living
 from dsh_actors.sessions.ops import Log
 from dsh_actors.sessions.store import SessionInfos, StoredEvents, match_prefix, subtree
+from dsh_actors.sessions.view import FileView, Rows
 
 if TYPE_CHECKING:
-    import sqlite3
     from types import TracebackType
     from typing import Self
 
@@ -63,7 +60,6 @@ JOIN holders ON holders.key = holder JOIN sessions ON sessions.key = session
 _PREFIX = "SELECT id FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT 4"
 
 
-Rows: TypeAlias = list[tuple[Any, ...]]
 Findings: TypeAlias = list[str]
 Events: TypeAlias = list[Event]
 
@@ -81,10 +77,12 @@ class SqliteReader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.abspath(os.fspath(path))
         self._blobs = Blobs(self._path)
-        self._lock = threading.Lock()
-        self._parent = 0  # the process it was inherited from by a fork, or 0
-        self._connection: sqlite3.Connection | None = open_for_reading(self._path)
-        watch_forks(self)
+        self._view = FileView(self._path)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the file is damaged; then a copy is read of what can be read of it."""
+        return self._view.is_copy
 
     def list(self, *, limit: int | None = None) -> SessionInfos:
         """Return the sessions, newest first; see ``SessionReader.list``."""
@@ -191,18 +189,29 @@ class SqliteReader:
         return Row(*rows[0][1:]) if rows else None
 
     def check(self) -> Findings:
-        """Return what is wrong with the file, one finding a line; nothing if it is sound.
+        """Return what is wrong with the store, one finding a line; nothing if it is sound.
 
-        Reads the whole file, which takes about a second per GB.
+        Reads the whole file, which takes some seconds per million events.
         """
-        return [row[0] for row in self._query("PRAGMA quick_check") if row[0] != "ok"]
+        found = [row[0] for row in self._query("PRAGMA quick_check") if row[0] != "ok"]
+        if self.is_copy:
+            found.append(f"{self._path}: the file is damaged")
+        found += [row[0] for row in self._query(_DAMAGE, "")]
+        for info in self.list():
+            try:
+                _, events, damage = self.stored(info.id)
+            except StoreError as error:
+                found.append(str(error))
+                continue
+            is_whole = events and info.events == len(events) and not damage
+            if is_whole and events[-1][1] != info.last_event:
+                damage.append("the time of its last event was changed on the disk")
+            found += [f"session {info.id}: {finding}" for finding in damage]
+        return found
 
     def close(self, timeout: float | None = 10.0) -> bool:
         """Close the file. Idempotent; there is nothing to wait for."""
-        with self._lock:
-            if self._parent == 0 and self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        self._view.close()
         return True
 
     def __enter__(self) -> Self:
@@ -230,25 +239,7 @@ class SqliteReader:
         return rows[0]
 
     def _query(self, statement: str, *values: object) -> Rows:
-        import sqlite3
-
-        with self._lock:
-            if self._parent:
-                raise ForkedSystemError(
-                    f"{self._path}: the session store was opened by process {self._parent}, from "
-                    "which this one was forked; open it again here"
-                )
-            if self._connection is None:
-                raise StoreError(f"{self._path}: the session store is closed; open it again")
-            try:
-                rows: Rows = self._connection.execute(statement, values).fetchall()
-                return rows
-            except sqlite3.Error as error:
-                raise explain(self._path, error) from error
-
-    def _after_fork(self, parent: int) -> None:
-        self._lock = threading.Lock()
-        self._parent = parent
+        return self._view.query(statement, *values)
 
 
 def _headless(session_id: str) -> SessionInfo:

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import lru_cache
-from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from dsh_actors.errors import StoreError
-from dsh_actors.sessions.blobs import LARGE, Blobs
-from dsh_actors.sessions.damage import event_checksum, row_checksum
+from dsh_actors.sessions.blobs import Blobs
 from dsh_actors.sessions.dbfile import explain, open_for_writing
 from dsh_actors.sessions.deletion import delete_sessions
-from dsh_actors.sessions.events import ACTIVE
+from dsh_actors.sessions.filelock import FileLock
 from dsh_actors.sessions.holders import Standing
 from dsh_actors.sessions.lease import LEASE_TTL, Leases, held_error, standing
 from dsh_actors.sessions.observers import report
+from dsh_actors.sessions.opening import open_store, repair_store
 from dsh_actors.sessions.ops import (
-    Create,
     Log,
     Ops,
     RefusedError,
-    Release,
-    SetStatus,
     StoreBusyError,
+    StoreDamagedError,
     log_of,
 )
 from dsh_actors.sessions.reader import SqliteReader
+from dsh_actors.sessions.rows import Heads, write_group
 from dsh_actors.sessions.verbs import StoreVerbs
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
     from dsh_actors.errors import Holder
@@ -42,18 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
-Heads: TypeAlias = dict[Log, list[Any]]
 Logs: TypeAlias = list[Log]
-
-_SESSIONS = (
-    "INSERT INTO sessions (key, id, agent_id, system_id, root, parent, depth, behaviour, created,"
-    " policy, options, format, forked_from, forked_at, checksum) VALUES "
-)
-_EVENTS = "INSERT INTO events (session, seq, time, type, data, checksum) VALUES "
-_HEADS = "REPLACE INTO heads (session, status, ended, next_seq, last_time, holder, token) VALUES "
-
-_MAX_VARIABLES = 999
-"""Values in one statement that every release of SQLite allows."""
 
 
 class SqliteStore(StoreVerbs):
@@ -82,12 +67,19 @@ class SqliteStore(StoreVerbs):
         lease_ttl: float = LEASE_TTL,
     ) -> None:
         self._path = os.path.abspath(os.fspath(path))
+        self._file_lock = FileLock(self._path)
         self._leases = Leases(self._path, holder or "another system", lease_ttl)
         super().__init__(self._path, flush_interval=flush_interval)
         self._blobs = Blobs(self._path)
-        self._connection = open_for_writing(self._path)
         self._reader: SqliteReader | None = None
         self._reader_lock = threading.Lock()
+        self._damaged: StoreError | None = None  # found broken, and not repaired yet
+        self._mend = True  # what readers find is repaired once; then commits find it
+        try:
+            self._connection = open_store(self._path, self._file_lock)
+        except BaseException:
+            self._file_lock.release()
+            raise
 
     @property
     def path(self) -> str:
@@ -126,7 +118,18 @@ class SqliteStore(StoreVerbs):
                 raise StoreError(f"{self._path}: the session store is closed; open it again")
             if self._reader is None:
                 self._reader = SqliteReader(self._path)
-            return self._reader
+            reader = self._reader
+        if reader.is_copy and self._mend and not self._is_writer():
+            self._mend = False
+            self._on_writer(self._mend_file)
+        return reader
+
+    def _mend_file(self) -> None:
+        """Repair what a reader has found to be damaged, before anything is written to it."""
+        try:
+            self._repair(StoreDamagedError(f"{self._path}: a part of it cannot be read"))
+        except StoreError as error:
+            report(self._path, "it is damaged, and not repaired yet", error)
 
     def _make_locks(self) -> None:
         super()._make_locks()
@@ -178,12 +181,19 @@ class SqliteStore(StoreVerbs):
                 self._reader.close()
         try:
             try:
-                self._leases.leave(self._connection)
+                if self._damaged is None:
+                    self._leases.leave(self._connection)
             finally:
                 # The last connection to close copies the log into the database and removes it.
                 self._connection.close()
         except sqlite3.Error as error:
             raise explain(self._path, error) from error
+        finally:
+            self._file_lock.release()
+
+    def _after_fork(self, parent: int) -> None:
+        super()._after_fork(parent)
+        self._file_lock.forget()
 
     def _commit(self, group: Ops) -> None:
         heads = self._transact(lambda: self._write_group(group))
@@ -195,7 +205,7 @@ class SqliteStore(StoreVerbs):
         import sqlite3
 
         try:
-            return _write(self._connection, group, self._blobs, self._leases)
+            return write_group(self._connection, group, self._blobs, self._leases)
         except sqlite3.IntegrityError as error:
             conflicts = self._conflicts(group)
             if conflicts:
@@ -205,11 +215,37 @@ class SqliteStore(StoreVerbs):
     def _transact(self, work: Callable[[], T]) -> T:
         """Do something in a transaction, in which nobody can take a session away.
 
+        If the file turns out to be damaged, what can be read of it is saved first.
+
         Raises:
             RefusedError: some sessions were taken away before, or ``work`` refused some. Nothing
                 was done.
             StoreError: it could not be done now.
         """
+        if self._damaged is None:
+            try:
+                return self._transact_once(work)
+            except StoreDamagedError as error:
+                self._damaged = error
+        self._repair(self._damaged)
+        return self._transact_once(work)
+
+    def _repair(self, damaged: StoreError) -> None:
+        """Put a salvaged file in the place of the damaged one. On the writer thread."""
+        import sqlite3
+
+        self._damaged = damaged
+        self._connection.close()
+        self._connection = repair_store(self._path, self._file_lock, damaged)
+        self._damaged = None
+        with self._lock:
+            logs = list(self._logs.values())
+        try:
+            self._leases.restore(self._connection, logs)
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
+
+    def _transact_once(self, work: Callable[[], T]) -> T:
         import sqlite3
 
         connection, leases = self._connection, self._leases
@@ -262,6 +298,9 @@ class SqliteStore(StoreVerbs):
         """Give a sign of life, and see whether something was taken away."""
         if not self._logs or monotonic() < self._leases.beat_at:
             return
+        if self._damaged is not None:
+            self._leases.postpone_beat()  # the next commit repairs it
+            return
         try:
             self._connection.execute("PRAGMA synchronous = NORMAL")  # not worth a disk flush
             try:
@@ -295,107 +334,3 @@ class SqliteStore(StoreVerbs):
                         "let one system at a time work on a session"
                     )
         return conflicts
-
-
-def _write(connection: sqlite3.Connection, group: Ops, blobs: Blobs, leases: Leases) -> Heads:
-    """Write a group inside the open transaction; return the new head of each log in it.
-
-    A head is ``[key, status, ended, next_seq, last_time, holder, token]``. The logs
-    themselves change only once the transaction is committed.
-    """
-    heads: dict[Log, list[Any]] = {}
-    sessions: list[Any] = []
-    creates = [op for op in group if isinstance(op, Create)]
-    first_key = _next_key(connection) if creates else 0
-    for key, create in enumerate(creates, first_key):
-        ended = None if create.status == ACTIVE else create.header.created
-        holder = leases.key if create.status == ACTIVE else None
-        heads[create.log] = [key, create.status, ended, 0, None, holder, 1]
-        sessions += _session_row(key, create)
-    events: list[Any] = []
-    for op in group:
-        log = log_of(op)
-        head = heads.get(log)
-        if head is None:
-            if isinstance(op, Release) and not log.token:
-                continue  # not ours
-            heads[log] = head = [
-                log.key,
-                log.status,
-                log.ended,
-                log.written,
-                log.last_time,
-                leases.key,
-                log.token,
-            ]
-        if isinstance(op, tuple):
-            _, seq, time, kind, data, _ = op
-            if len(data) > LARGE:
-                data = blobs.write(log.id, data)
-            events += (head[0], seq, time, kind, data, event_checksum(seq, kind, data))
-            head[3], head[4] = seq + 1, time
-        elif isinstance(op, SetStatus):
-            head[1] = op.status
-            head[2] = None if op.status == ACTIVE else op.time
-            head[5] = leases.key if op.status == ACTIVE else None
-        elif isinstance(op, Release):
-            head[5] = None
-        else:
-            for seq, time, kind, data in op.events:
-                if len(data) > LARGE:
-                    data = blobs.write(log.id, data)
-                events += (head[0], seq, time, kind, data, event_checksum(seq, kind, data))
-                head[3], head[4] = seq + 1, time
-    leases.admit(connection, heads)
-    _insert(connection, _SESSIONS, 15, sessions)
-    _insert(connection, _EVENTS, 6, events)
-    _insert(connection, _HEADS, 7, list(chain.from_iterable(heads.values())))
-    return heads
-
-
-def _next_key(connection: sqlite3.Connection) -> int:
-    """Return the first key that was never given. Nobody else can give it until we commit."""
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'").fetchone()
-    return int(row[0]) + 1 if row else 1
-
-
-def _session_row(key: int, op: Create) -> tuple[Any, ...]:
-    header = op.header
-    row = (
-        header.id,
-        header.agent_id,
-        header.system_id,
-        header.root,
-        header.parent,
-        header.depth,
-        header.behaviour,
-        float(header.created),
-        op.policy,
-        op.options,
-        header.format,
-        header.forked_from,
-        header.forked_at,
-    )
-    return (key, *row, row_checksum(row))
-
-
-def _insert(connection: sqlite3.Connection, prefix: str, width: int, values: list[Any]) -> None:
-    """Insert rows of ``width`` values each, many to a statement.
-
-    SQLite gives up the interpreter lock in every statement and then queues for it behind every
-    busy thread. Row by row, the threads that append would starve the one that writes.
-    """
-    done = 0
-    for rows in (_MAX_VARIABLES // width, 16, 4, 1):
-        size = rows * width
-        if len(values) - done >= size:
-            statement = _statement(prefix, width, rows)
-            while len(values) - done >= size:
-                connection.execute(statement, values[done : done + size])
-                done += size
-
-
-@lru_cache(maxsize=32)
-def _statement(prefix: str, width: int, rows: int) -> str:
-    row = "(" + ",".join("?" * width) + ")"
-    return prefix + ",".join([row] * rows)

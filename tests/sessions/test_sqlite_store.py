@@ -158,14 +158,6 @@ def test_a_damaged_store_says_so(tmp_path: Path) -> None:
         log = reader.load(header.id)
     assert log.events[0].data == {"problem": "it was changed on the disk"}
     assert log.damage == ("event 0 is damaged: it was changed on the disk", "event 1 is missing")
-    data = bytearray(path.read_bytes())
-    data[4096:] = bytes(len(data) - 4096)
-    path.write_bytes(data)
-    with (
-        SqliteStore.open_readonly(path) as reader,
-        pytest.raises(StoreError, match=r"it is damaged; save what 'sqlite3 FILE \.recover'"),
-    ):
-        reader.list()
 
 
 @pytest.mark.behaviour(100)
