@@ -188,14 +188,14 @@ class Connection:
             return self.closing_since + limits.linger, "it was closed"
         due = []
         if self._outbox:
-            due.append((self._head_since + limits.stall, f"it reads nothing in {limits.stall:g} s"))
+            until = self._head_since + limits.stall
+            due.append((until, f"it has not read a frame within {limits.stall:g} s"))
         if not self.greeted:
             until = self.opened + limits.hello
             due.append((until, f"it has not said hello within {limits.hello:g} s"))
         if self._partial_since is not None and self._outbox_bytes <= limits.outbox:
-            due.append(
-                (self._partial_since + limits.frame, f"a frame takes over {limits.frame:g} s")
-            )
+            until = self._partial_since + limits.frame
+            due.append((until, f"a frame has not arrived within {limits.frame:g} s"))
         return min(due, default=None)
 
     @property

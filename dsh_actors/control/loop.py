@@ -107,6 +107,11 @@ class Loop:
         with contextlib.suppress(OSError):  # it is full, which is as good, or closed
             self._ringer.send(b"\0")
 
+    def _hush(self) -> None:
+        """Take the ring. In this order: who rings in between has put down before what is to do."""
+        self._bell.recv(4096)
+        self._rung = False
+
     def _on_settled(self, connection: Connection, id: int) -> None:
         self._settled.append((connection, id))
         self._wake()
@@ -152,8 +157,7 @@ class Loop:
         now = time.monotonic()
         for key, mask in ready:
             if key.fileobj is self._bell:
-                self._rung = False
-                self._bell.recv(4096)
+                self._hush()
             elif key.fileobj is self._endpoint.listener:
                 for client in self._door.accept(now):
                     self._admit(client, now)
@@ -402,4 +406,4 @@ class Loop:
             if self._connections:
                 for key, _ in self._selector.select(self._patience()):
                     if key.fileobj is self._bell:
-                        self._bell.recv(4096)
+                        self._hush()

@@ -37,8 +37,8 @@ class Raw:
     def __init__(self, path: Path | None, *, hello: bool = True) -> None:
         assert path is not None
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE)
         self.socket.connect(str(path))
+        self.socket.settimeout(PATIENCE)
         self.buffer = FrameBuffer(MAX_FRAME_BYTES)
         self.ids = 0
         if hello:
