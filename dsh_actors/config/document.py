@@ -243,6 +243,8 @@ class _Reader:
     def _scalar(self, node: Node) -> Any:
         if node.tag == _STR:
             return node.value
+        if node.tag not in self._loader.yaml_constructors:
+            raise self._foreign_tag(node)
         try:
             return self._loader.construct_object(node)
         except (ValueError, OverflowError) as error:
@@ -283,7 +285,10 @@ class _Reader:
 
     def _check_tag(self, node: Node, expected: str) -> None:
         if node.tag != expected:
-            raise self._error(node, f"the tag {node.tag!r} is not known here", "remove the tag")
+            raise self._foreign_tag(node)
+
+    def _foreign_tag(self, node: Node) -> ConfigError:
+        return self._error(node, f"the tag {node.tag!r} is not known here", "remove the tag")
 
     def _error(self, node: Node, message: str, hint: str) -> ConfigError:
         return ConfigError(message, file=self._file, line=_line(node), hint=hint)
