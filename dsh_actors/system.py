@@ -11,13 +11,14 @@ from dsh_actors.agents.handle import Agent, AgentHandle
 from dsh_actors.agents.waiting import Awaited, current_turn
 from dsh_actors.errors import AgentGone, ForkedSystemError, SystemClosed, UsageError
 from dsh_actors.slots import NO_SLOTS
-from dsh_actors.supervisor.bounds import Limits, declared_limits
-from dsh_actors.supervisor.core import Core, Settings, Spec
+from dsh_actors.supervisor.bounds import Limits
+from dsh_actors.supervisor.core import Core, Settings
 from dsh_actors.supervisor.journal import Journal
+from dsh_actors.supervisor.opening import Opening
 from dsh_actors.supervisor.ownership import AgentFactory, Owner, Ownership
-from dsh_actors.supervisor.preparation import Preparation
 from dsh_actors.supervisor.receipt import Receipt
 from dsh_actors.supervisor.runtime import Runtime
+from dsh_actors.supervisor.sleepers import find_locked
 from dsh_actors.supervisor.supervisor import Supervisor
 from dsh_actors.workers.pool import default_workers
 from dsh_actors.workers.process import importing_main
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
     from dsh_actors.actors.future import Future
     from dsh_actors.agents.abort import AbortSignal
+    from dsh_actors.agents.behaviour import InterruptedPolicy
     from dsh_actors.agents.initiator import InitiatorRegistry
     from dsh_actors.agents.scope import Scope
-    from dsh_actors.config.spec import AgentSpec, TreeSpec
     from dsh_actors.lifecycle.budget import Budget
     from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from dsh_actors.sessions.store import SessionStore
     from dsh_actors.slots import Slots
     from dsh_actors.supervisor.listeners import LifeEvent
+    from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.stops import Stop
 
 CLOSE_MARGIN = 5.0
@@ -73,7 +75,7 @@ class TreeNode:
     session: str | None = None
 
 
-class ActorSystem:
+class ActorSystem(Opening):
     """A system of supervised agents, with its worker processes.
 
     Use it as a context manager, or end it with :meth:`shutdown`. It can be made in any thread
@@ -132,6 +134,7 @@ class ActorSystem:
         self._core = Core(name, settings, on_event, runtime)
         if store is not None:
             self._core.journal = Journal(self._core, store)
+            self._core.journal.launch = slots.launch
         self._dispatcher = runtime.dispatcher(f"dsh-{self._core.system_id}")
         self._supervisor = Supervisor(self._core, self._dispatcher, self._all_ended, slots)
         self._supervisor.launch()
@@ -168,6 +171,7 @@ class ActorSystem:
         factory: AgentFactory | None = None,
         setup: Callable[[Preparation], Any] | None = None,
         signal: AbortSignal | None = None,
+        interrupted: InterruptedPolicy | None = None,
     ) -> AgentHandle:
         """Create an agent: prepare it in private, make it visible, announce it.
 
@@ -193,6 +197,8 @@ class ActorSystem:
                 is aborted. A function that it returns is called if nothing comes of the
                 creation, to undo what it did.
             signal: aborts the creation; without effect once this has returned.
+            interrupted: what becomes of a message whose turn a crash cuts off: ``fail`` or
+                ``retry``; by default what the behaviour says, or else ``fail``.
 
         Returns:
             The handle: ``handle.agent`` to talk to it, ``handle.dispose()`` to end it.
@@ -211,7 +217,7 @@ class ActorSystem:
         limits = None
         if policy is not None or budget is not None:
             limits = Limits.asked(policy, budget)
-        spec = maker.spec(behaviour, isolation, restart, args, limits)
+        spec = maker.spec(behaviour, isolation, restart, args, limits, interrupted)
         parent, wanted = self._initiator()
         if owner is None and factory is None and setup is None and signal is None:
             return self._handle(maker.create(spec, id=id, parent=parent, still_wanted=wanted))
@@ -286,63 +292,6 @@ class ActorSystem:
                 self._configuration = self.factory("configuration")
             return self._configuration
 
-    def start_tree(
-        self, spec: TreeSpec, *, factory: AgentFactory | None = None
-    ) -> list[AgentHandle]:
-        """Create the agents that a tree file declares, with their children below them.
-
-        Parameters:
-            spec: the loaded file.
-            factory: what owns them; by default :attr:`configuration`.
-
-        Returns:
-            The handles of the roots, in the order of the file. They may be dropped.
-
-        Raises:
-            BehaviourError, DuplicateId, SystemClosed, WorkerStartError: what had been created
-                stays until its factory is disposed, or the system ends.
-        """
-        self._check_fork()
-        supervisor = self._supervisor
-        owner = factory if factory is not None else self.configuration
-        parent, wanted = self._initiator()
-        handles = []
-        for declared in spec.agents:
-            made = self._spec(declared)
-            node = self._publish(made, declared.id, parent, wanted, (owner,), None, None)
-            handles.append(self._handle(node))
-            supervisor.start_children(node, made.children)
-        return handles
-
-    def _publish(
-        self,
-        spec: Spec,
-        id: str | None,
-        parent: Node | None,
-        wanted: Callable[[], bool] | None,
-        ownerships: tuple[Ownership, ...],
-        signal: AbortSignal | None,
-        setup: Callable[[Preparation], Any] | None,
-    ) -> Node:
-        maker = self._supervisor.factory
-        preparation = Preparation(self._core, self._supervisor, ownerships, signal, setup)
-        return preparation.publish(
-            lambda made: maker.create(
-                spec, id=id, parent=parent, still_wanted=wanted, preparation=made
-            )
-        )
-
-    def _spec(self, declared: AgentSpec) -> Spec:
-        spec = self._supervisor.factory.spec(
-            declared.behaviour,
-            declared.isolation,
-            declared.restart,
-            dict(declared.args) or None,
-            declared_limits(declared.policy, declared.budget),
-        )
-        spec.children = tuple((child.id, self._spec(child)) for child in declared.children)
-        return spec
-
     def _handle(self, node: Node) -> AgentHandle:
         return AgentHandle(self._supervisor.agent(node), self)
 
@@ -366,22 +315,28 @@ class ActorSystem:
     # -- looking -------------------------------------------------------------------------------
 
     def agent(self, id: str) -> Agent:
-        """The live agent with this id.
+        """The agent with this id: a live one, or a resumed child that sleeps.
 
         Raises:
             AgentGone: there is none.
         """
-        return self._supervisor.agent(self._find(id))
+        return self._supervisor.agent(self._find(id, asleep=True))
 
-    def _find(self, id: str) -> Node:
+    def _find(self, id: str, *, asleep: bool = False) -> Node:
         self._check_fork()
         node = self._core.tree.nodes.get(id)
+        if node is None and asleep:
+            with self._core.lock:
+                node = find_locked(self._core, id)
         if node is None:
             raise AgentGone(f"there is no live agent {id!r} in system {self.id}")
         return node
 
     def tree(self) -> list[TreeNode]:
-        """A snapshot of all live agents: the roots, each with those below it."""
+        """A snapshot of all live agents: the roots, each with those below it.
+
+        Children that a resume brought back asleep are in it as well, as ``settled``.
+        """
         self._check_fork()
         core = self._core
         roots: list[TreeNode] = []
@@ -391,6 +346,8 @@ class ActorSystem:
             for node in order:
                 if node.children:
                     order.extend(node.children.values())
+                if node.life is not None and node.life.asleep is not None:
+                    order.extend(node.life.asleep.values())
                 shown = made[node.generation] = self._shown_locked(node)
                 parent = made.get(node.parent.generation) if node.parent is not None else None
                 (roots if parent is None else parent.children).append(shown)
@@ -399,7 +356,7 @@ class ActorSystem:
     def _shown_locked(self, node: Node) -> TreeNode:
         core = self._core
         progress = core.progress.get(node.generation)
-        spec = core.specs.get(node.generation)
+        spec = node.life.spec if node.life is not None else core.specs.get(node.generation)
         return TreeNode(
             id=node.id,
             status=self._supervisor.status_locked(node),
@@ -410,7 +367,8 @@ class ActorSystem:
             else dict(zip(("done", "total", "note"), progress, strict=True)),
             queued=node.agent.size,
             started=core.started_at.get(node.generation, 0.0),
-            session=core.sessions.get(node.generation),
+            session=core.sessions.get(node.generation)
+            or (node.life.session if node.life is not None else None),
         )
 
     def receipt(self) -> Receipt:

@@ -122,12 +122,14 @@ class Keeper(Protocol):
 class AgentHandle:
     """The capability to tear one agent down. Keep it to yourself, share :attr:`agent`."""
 
-    __slots__ = ("_disposed", "_keeper", "agent")
+    __slots__ = ("_disposed", "_keeper", "agent", "resumed")
 
     def __init__(self, agent: Agent, keeper: Keeper) -> None:
         self.agent = agent
         self._keeper = keeper
         self._disposed: Future[Any] | None = None
+        self.resumed: Any = None
+        """What came back with it, a :class:`dsh_actors.ResumeReport`, if it was resumed."""
 
     def dispose(self) -> Future[Any]:
         """Stop the agent and everything below it: cancel top-down, release child-first.

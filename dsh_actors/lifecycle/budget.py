@@ -334,6 +334,25 @@ class Account:
             life._limits[resource] = units
         return life
 
+    @classmethod
+    def closed_below(
+        cls, above: Account | None, budget: Budget, *, owner: str, depth: int, now: float
+    ) -> Account:
+        """The account of an agent that has ended, with what it had left: see :meth:`resume`.
+
+        Parameters:
+            above: the account that the budget was carved out of, if any. It is not changed.
+            budget: what was left.
+            owner, depth, now: as for an account.
+        """
+        account = cls(budget, owner=owner, depth=depth, now=now)
+        account.closed = True
+        if above is not None:
+            account._above = above
+            account.deadline = _least(account.deadline, above.deadline)
+            account.deepest = _least(account.deepest, above.deepest)
+        return account
+
     # -- errors --------------------------------------------------------------------------------
 
     def _refused(self, resource: str, left: int, asked: int) -> BudgetExceeded:

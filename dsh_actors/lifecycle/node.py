@@ -36,6 +36,7 @@ class Node:
         "disposal",
         "generation",
         "id",
+        "life",
         "mark",
         "one_shot",
         "outcome",
@@ -54,7 +55,9 @@ class Node:
         self.one_shot = one_shot
         # The turn of the parent that started this one-shot, 0 for a continuable one.
         self.turn = 0
-        # What outlives this activation, for a child that can go on after it has settled. Opaque.
+        # What outlives this activation, where a next one may follow; and the same once more for a
+        # child that settles by itself and goes on when it is asked again. Opaque.
+        self.life: Any = None
         self.continuable: Any = None
         # Minted at enter; 0 means never visible.
         self.generation = 0

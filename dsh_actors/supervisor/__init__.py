@@ -14,6 +14,7 @@ marking.py     the mark phase of cancels and stops, and the notify phase
 stops.py       stops: from the mark to the receipt, with escalation by deadline
 losses.py      the death of a worker
 teardown.py    the effects of a disposal, and natural ends
+lives.py       what outlives one activation of an agent
 settlement.py  continuable children: settle, notice, next life
 drain.py       drains, of everything or of what is below some agents
 journal.py     what goes into the session store

@@ -210,6 +210,25 @@ class Boundaries:
             account = account.resume()
         return Bounds(earlier.policy, account, earlier.own, self._core.runtime.monotonic)
 
+    def lay_down_locked(self, node: Node, spec: Spec) -> None:
+        """The bounds of a child that is asleep: its next life goes on with them."""
+        limits = spec.limits
+        above: Bounds | None = node.parent.bounds if node.parent is not None else None
+        policy = above.policy if above is not None else UNBOUNDED
+        account = above.account if above is not None else None
+        budget = None
+        if limits is not None:
+            budget = limits.budget
+            if limits.policy is not None:
+                policy = policy.meet(limits.policy)
+        clock = self._core.runtime.monotonic
+        if budget is not None:
+            account = Account.closed_below(
+                account, budget, owner=node.id, depth=node.depth, now=clock()
+            )
+        if account is not None or policy is not UNBOUNDED:
+            node.bounds = Bounds(policy, account, budget is not None, clock)
+
     def _check_depth(self, parent: Node, depth: int) -> None:
         bounds = parent.bounds
         caps = [(self._core.settings.max_depth, "this system (max_depth)")]

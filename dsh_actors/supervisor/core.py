@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dsh_actors.actors.future import Future
+    from dsh_actors.agents.behaviour import InterruptedPolicy
     from dsh_actors.agents.message import Message
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.lifecycle.supervision import Intensity, RestartType
     from dsh_actors.supervisor.bounds import Limits
     from dsh_actors.supervisor.drain import Drains
     from dsh_actors.supervisor.journal import Journal
+    from dsh_actors.supervisor.lives import Life
     from dsh_actors.supervisor.ownership import Ownership
     from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.receipt import AgentEnd
@@ -51,7 +53,10 @@ class Settings:
 class Spec:
     """How an agent was asked for: enough to start it again."""
 
-    __slots__ = ("args", "behaviour", "children", "intensity", "isolation", "limits", "restart")
+    __slots__ = (
+        "args", "behaviour", "children", "declared", "intensity", "interrupted", "isolation",
+        "life", "limits", "restart", "session",
+    )  # fmt: skip
 
     def __init__(
         self, behaviour: Any, isolation: str, restart: RestartType, args: dict[str, Any] | None
@@ -64,6 +69,14 @@ class Spec:
         self.limits: Limits | None = None
         # The children that the tree file declares below it: id and spec.
         self.children: tuple[tuple[str, Spec], ...] = ()
+        # What becomes of a message whose turn a crash cut off; None for what was not said.
+        self.interrupted: InterruptedPolicy | None = None
+        # Whether a tree file declares it; and what its lives share, for one whose parent may be
+        # started again.
+        self.declared = False
+        self.life: Life | None = None
+        # The id that its session is to have; None mints one.
+        self.session: str | None = None
         # Counts its restarts; made with the first one, and handed on from life to life.
         self.intensity: Intensity | None = None
 
@@ -133,11 +146,17 @@ class Core:
         self.idle_waiters: dict[int, list[Future[None]]] = {}
         self.started_at: dict[int, float] = {}
         self.sessions: dict[int, str] = {}
+        # The sessions that are being resumed.
+        self.resuming: set[str] = set()
         self.ended: deque[AgentEnd] = deque(maxlen=HISTORY)
 
     def next_name(self, behaviour: str) -> str:
         """A new id for an agent that was given none."""
         return f"{behaviour.rpartition(':')[2].rpartition('.')[2]}-{next(self._names)}"
+
+    def skip_names(self, number: int) -> None:
+        """Give no name with a number up to this one: a resumed agent may have it."""
+        self._names = itertools.count(max(next(self._names), number + 1))
 
     def reports(self, spec: Spec) -> bool:
         """Whether workers have to say what each turn of such an agent begins with."""
@@ -167,3 +186,5 @@ class Core:
             self.dormant,
         ):  # fmt: skip
             table.pop(generation, None)
+        if self.journal is not None:
+            self.journal.forget(generation)

@@ -157,6 +157,14 @@ class Delivery:
         if core.journal is None:
             node.agent.accept(message)
             return
+        if node.life is not None and node.life.logged is not None:
+            committed = node.life.taken_over(message.id)
+            if committed:
+                node.agent.accept(message)
+                return
+            if committed is not None:  # its commit is still to come
+                core.uncommitted.setdefault(node.generation, []).append(message)
+                return
         waiting = core.uncommitted.setdefault(node.generation, [])
         waiting.append(message)
         try:
@@ -199,6 +207,10 @@ class Delivery:
     def _committed(self, node: Node, message: Message, error: BaseException | None) -> None:
         core = self._core
         with core.lock:
+            if node.life is not None:
+                node = node.latest
+                if node.life.is_logged(message.id):
+                    self._still_kept_locked(node, message, error)
             waiting = core.uncommitted.get(node.generation)
             alive = waiting is not None and message in waiting
             if waiting is not None and alive:
@@ -219,6 +231,14 @@ class Delivery:
                 self.not_stored(node, failure)
         elif message.committed is not None:
             message.committed.try_set_result(None)
+
+    def _still_kept_locked(self, node: Node, message: Message, error: BaseException | None) -> None:
+        """The commit of a message that waits for the next life."""
+        if error is None:
+            node.life.logged[message.id] = True
+        else:
+            node.life.taken_over(message.id)
+            node.agent.kept = [each for each in node.agent.kept if each is not message]
 
     def discarded(self, node: Node, messages: Iterable[Message], cause: str) -> None:
         """Messages were discarded by a cancel: on the record, and told to who asked."""

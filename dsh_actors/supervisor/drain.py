@@ -102,8 +102,8 @@ class Drains:
         drain = Drain(tops, core.tree.mark(tops, cause), preparing)
         for node in drain.order:
             node.restarting = False  # this end is asked for
-            if node.continuable is not None:
-                node.continuable.tombstone = cause
+            if node.life is not None:
+                node.life.tombstone = cause
         if tops or preparing:
             self._active.append(drain)
             core.draining = self

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec, gates
 from dsh_actors.agents.actor import STARTING
-from dsh_actors.agents.behaviour import reference, resolve
+from dsh_actors.agents.behaviour import INTERRUPTED, interrupted_by, reference, resolve
 from dsh_actors.agents.message import FOLLOW_UP
 from dsh_actors.errors import AgentGone, Cancelled, DshActorsError, StoreError, UsageError
 from dsh_actors.supervisor.bounds import Boundaries, Limits
 from dsh_actors.supervisor.core import OneShot, Spec
-from dsh_actors.supervisor.settlement import Continuable
+from dsh_actors.supervisor.lives import Life
+from dsh_actors.supervisor.sleepers import wakes_locked
 from dsh_actors.workers.remote import RemoteAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.agents.behaviour import InterruptedPolicy
     from dsh_actors.agents.host import AgentHost
     from dsh_actors.agents.message import Message
     from dsh_actors.agents.turn import Request
@@ -63,7 +65,7 @@ class Factory:
         still_wanted: Callable[[], bool] | None = None,
         follows: Node | None = None,
         preparation: Preparation | None = None,
-        continuable: Continuable | None = None,
+        life: Life | None = None,
     ) -> Node:
         """Make one agent, live and addressable when this returns.
 
@@ -76,7 +78,7 @@ class Factory:
             still_wanted: asked in the section that registers the agent; False refuses it.
             follows: the earlier life of this agent, whose accepted messages it takes over.
             preparation: what may abort it, and announces it; made if anybody listens.
-            continuable: what its lives share, for a child that may settle and go on.
+            life: what its lives share, for a child that settles or one from the store.
 
         Raises:
             BehaviourError: the behaviour cannot be found, or not run in that isolation.
@@ -93,14 +95,18 @@ class Factory:
                 lambda made: self.create(
                     spec, id=id, parent=parent, one_shot=one_shot, turn=turn,
                     still_wanted=still_wanted, follows=follows, preparation=made,
-                    continuable=continuable,
+                    life=life,
                 )
             )  # fmt: skip
         if follows is not None:
-            continuable = follows.continuable
+            life = follows.life
+        elif life is None and spec.restart != "temporary" and spec.isolation != "inline":
+            life = Life(spec, settles=False)
         node: Node | None = None
         if spec.isolation == "inline":
             target = resolve(spec.behaviour)
+            if core.journal is not None and spec.interrupted is None:
+                spec.interrupted = interrupted_by(target.target)
             id = id or core.next_name(target.name)
             if gates.plan is not None:
                 gates.plan.reach("prepared", id)
@@ -108,15 +114,19 @@ class Factory:
                 if preparation is not None:
                     preparation.assert_live()
                 node = self._enter_locked(
-                    id, parent, spec, one_shot, turn, still_wanted, continuable, follows,
+                    id, parent, spec, one_shot, turn, still_wanted, life, follows,
                     preparation is not None,
                 )  # fmt: skip
                 agent = node.agent = self._host.start(id, node, target, spec.args)
                 if node.bounds is not None:
                     agent.policy = node.bounds.policy
                     agent.meter = node.bounds if node.bounds.account is not None else None
-                if continuable is not None:
-                    agent.turns, agent.remembered = continuable.turns, continuable.remembered
+                if life is not None:
+                    agent.turns, agent.remembered = life.turns, life.remembered
+                    if life.calls:
+                        from dsh_actors.agents.calls import Earlier
+
+                        agent.earlier = Earlier(life.calls)
                 agent.reports = core.journal is not None or core.observer is not None
                 if preparation is not None:
                     preparation.entered_locked(node)
@@ -143,17 +153,17 @@ class Factory:
                         if preparation is not None:
                             preparation.assert_live()
                         node = self._enter_locked(
-                            id, parent, spec, one_shot, turn, still_wanted, continuable, follows,
+                            id, parent, spec, one_shot, turn, still_wanted, life, follows,
                             preparation is not None,
                         )  # fmt: skip
                         remote = node.agent = RemoteAgent(worker, node)
-                        life = None
-                        if continuable is not None and continuable.turns:
-                            life = [continuable.turns, continuable.remembered]
+                        earlier = None
+                        if life is not None and (life.turns or life.remembered or life.calls):
+                            earlier = [life.turns, life.remembered, life.calls]
                         bounds = node.bounds
                         remote.start(
                             id, name, args, reports=core.reports(spec) or bounds is not None,
-                            life=life, limits=None if bounds is None else bounds.to_plain(),
+                            life=earlier, limits=None if bounds is None else bounds.to_plain(),
                         )  # fmt: skip
                         core.specs[node.generation] = spec
                         if preparation is not None:
@@ -185,7 +195,7 @@ class Factory:
         one_shot: OneShot | None,
         turn: int,
         still_wanted: Callable[[], bool] | None,
-        continuable: Continuable | None,
+        life: Life | None,
         follows: Node | None,
         pending: bool,
     ) -> Node:
@@ -200,7 +210,9 @@ class Factory:
         try:
             tree.enter(node)
             node.turn = turn
-            node.continuable = continuable
+            if life is not None:
+                node.life = life
+                node.continuable = life if life.settles else None
             if self._core.journal is not None:
                 self._core.journal.open_locked(node, spec, announced=not pending)
         except BaseException:  # nobody has seen it yet
@@ -222,6 +234,8 @@ class Factory:
         if follows is not None:
             # In one section: what was kept is taken over, and whatever comes now comes here.
             follows.successor = node
+            if follows.life is not None:
+                wakes_locked(follows, node)
             owned = core.owned.pop(follows.generation, ())
             for ownership in owned:
                 ownership.succeeded_locked(follows, node)
@@ -250,6 +264,7 @@ class Factory:
         restart: str,
         args: dict[str, Any] | None,
         limits: Limits | None = None,
+        interrupted: InterruptedPolicy | None = None,
     ) -> Spec:
         """Check what was asked for.
 
@@ -263,6 +278,14 @@ class Factory:
             raise UsageError(f"restart must be one of {', '.join(RESTARTS)}, not {restart!r}")
         spec = Spec(behaviour, isolation, restart, args)  # type: ignore[arg-type]
         spec.limits = limits
+        if interrupted is not None:
+            if interrupted not in INTERRUPTED:
+                raise UsageError(
+                    f"interrupted must be one of {', '.join(INTERRUPTED)}, not {interrupted!r}"
+                )
+            spec.interrupted = interrupted
+        elif self._core.journal is not None and not isinstance(behaviour, str):
+            spec.interrupted = interrupted_by(behaviour)
         return spec
 
     def _spec_of(self, request: Request) -> Spec:
@@ -270,8 +293,9 @@ class Factory:
         if request.policy is not None or request.budget is not None:
             limits = Limits.asked(request.policy, request.budget)
         return self.spec(
-            request.behaviour, request.isolation, request.restart, request.args, limits
-        )
+            request.behaviour, request.isolation, request.restart, request.args, limits,
+            request.interrupted,
+        )  # fmt: skip
 
     def run(
         self,
@@ -313,7 +337,7 @@ class Factory:
             id=request.id,
             parent=parent,
             still_wanted=still_wanted,
-            continuable=Continuable(spec),
+            life=Life(spec, settles=True),
         )
         try:
             self._delivery.deliver(node, FOLLOW_UP, body, None)

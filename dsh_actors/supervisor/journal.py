@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dsh_actors import codec
 from dsh_actors.agents.message import kind_name
 from dsh_actors.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dsh_actors.agents.message import Message
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.sessions.events import SessionHeader
     from dsh_actors.sessions.store import SessionStore
     from dsh_actors.supervisor.core import Core, Spec
+
+OnCommit: TypeAlias = "Callable[[BaseException | None], None]"
 
 
 class Journal:
@@ -30,9 +32,16 @@ class Journal:
     def __init__(self, core: Core, store: SessionStore) -> None:
         self._core = core
         self.store = store
+        # How the system was launched; kept with the sessions that its launcher has chosen.
+        self.launch: Mapping[str, Any] | None = None
         # By generation: the sessions of agents that are not published, and had no event.
         self._pending: dict[int, SessionHeader] = {}
         self._opening = allocate_lock()
+        from dsh_actors.sessions.transitions import Transitions  # needed only with a store
+
+        self._transitions = Transitions()
+        # Turns come one after another; calls of one agent may come from several threads.
+        self._calling = allocate_lock()
 
     def open_locked(self, node: Node, spec: Spec, *, announced: bool = True) -> None:
         """Begin the session of a new agent.
@@ -48,14 +57,20 @@ class Journal:
         from dsh_actors.sessions.events import ACTIVE, SessionHeader
 
         sessions = self._core.sessions
-        life = node.continuable
+        life = node.life
         if life is not None and life.session is not None:
             # A next life continues the session.
             sessions[node.generation] = life.session
-            self.store.set_status(life.session, ACTIVE)
-            self.append(node, "agent/resumed", {"turns": life.turns})
+            if not life.unended:
+                self.store.set_status(life.session, ACTIVE)
+            life.unended = False
+            resumed: dict[str, Any] = {"turns": life.turns}
+            if life.after is not None:
+                resumed |= {"system": self._core.system_id, "after": life.after}
+                life.after = None
+            self.append(node, "agent/resumed", resumed)
             return
-        id = self._core.runtime.session_id()
+        id = spec.session or self._core.runtime.session_id()
         parent = sessions.get(node.parent.generation) if node.parent is not None else None
         top = node
         while top.parent is not None:
@@ -77,7 +92,11 @@ class Journal:
                 "isolation": spec.isolation,
                 "restart": spec.restart,
                 "one_shot": node.one_shot,
+                "continuable": node.continuable is not None,
+                "declared": spec.declared,
+                "interrupted": spec.interrupted,
                 "args": spec.args or {},
+                **({} if self.launch is None or spec.session is None else {"launch": self.launch}),
                 **(spec.limits.to_plain() if spec.limits is not None else {}),
             },
         )
@@ -122,19 +141,43 @@ class Journal:
         on_commit: Callable[[BaseException | None], None] | None = None,
     ) -> None:
         """The same, with data that is encoded already."""
-        session = self._core.sessions.get(node.generation)
         try:
-            if session is None:
-                raise StoreError(f"agent {node.id!r} has no session; the event {type} is lost")
-            if self._pending:
-                self._open(node)
-            self.store.append(session, type, data, on_commit=on_commit)
+            self._record(node, type, data, on_commit)
         except StoreError as error:
-            self._core.log.error(
-                "an event was not stored", agent=node.id, event_type=type, error=str(error)
-            )
+            self._lost(node, type, error)
             if on_commit is not None:
                 on_commit(error)
+
+    def record(self, node: Node, type: str, data: Any, on_commit: OnCommit | None = None) -> None:
+        """The same, for who has to know.
+
+        Raises:
+            StoreError: the event was refused; ``on_commit`` is not called.
+        """
+        self._record(node, type, codec.encode(data), on_commit)
+
+    def _record(
+        self, node: Node, type: str, data: bytes, on_commit: OnCommit | None = None
+    ) -> None:
+        session = self._session(node)
+        if session is None:
+            raise StoreError(f"agent {node.id!r} has no session; the event {type} is lost")
+        if self._pending:
+            self._open(node)
+        self.store.append(session, type, data, on_commit=on_commit)
+
+    def _lost(self, node: Node, type: str, error: StoreError) -> None:
+        self._core.log.error(
+            "an event was not stored", agent=node.id, event_type=type, error=str(error)
+        )
+
+    def write(self, session: str, type: str, data: Any) -> None:
+        """Append to a session that no live agent has.
+
+        Raises:
+            StoreError: it cannot be stored.
+        """
+        self.store.append(session, type, codec.encode(data))
 
     def accepted(
         self, node: Node, message: Message, on_commit: Callable[[BaseException | None], None]
@@ -150,7 +193,29 @@ class Journal:
 
     def turn_started(self, node: Node, turn: int, messages: list[int]) -> None:
         """A turn has claimed these messages."""
-        self.append(node, "turn/start", {"turn": turn, "messages": messages})
+        try:
+            self.start_turn(node, turn, messages)
+        except StoreError as error:
+            self._lost(node, "turn/start", error)
+
+    def start_turn(self, node: Node, turn: int, messages: list[int]) -> None:
+        """The same, for who has to know.
+
+        Raises:
+            IllegalTransition: this turn cannot begin now; nothing was appended.
+            StoreError: the store has refused it.
+        """
+        self._transitions.check_start(node.generation, turn)
+        self.record(node, "turn/start", {"turn": turn, "messages": messages})
+        self._transitions.did_start(node.generation, turn)
+
+    def steered(self, node: Node, turn: int, messages: list[int]) -> None:
+        """A turn has taken on these messages beside those that it began with."""
+        try:
+            self._transitions.check_open(node.generation, turn, "turn/steered")
+            self.record(node, "turn/steered", {"turn": turn, "messages": messages})
+        except StoreError as error:
+            self._lost(node, "turn/steered", error)
 
     def turn_ended(
         self,
@@ -176,21 +241,143 @@ class Journal:
         data["results"] = [
             {"id": id, "result": body} for id, body in zip(messages, results, strict=False)
         ]
-        self.append(node, "turn/end", data)
+        try:
+            self.end_turn(node, turn, data)
+        except StoreError as error:
+            self._lost(node, "turn/end", error)
+
+    def end_turn(self, node: Node, turn: int, data: dict[str, Any]) -> None:
+        """The same, for who has to know.
+
+        Raises:
+            IllegalTransition: this turn is not open; nothing was appended.
+            StoreError: the store has refused it.
+        """
+        self._transitions.check_open(node.generation, turn, "turn/end")
+        self.record(node, "turn/end", data)
+        self._transitions.did_end(node.generation, turn)
+
+    # -- calls of tools ------------------------------------------------------------------------
+
+    def called(self, node: Node, call: str, intent: bytes, on_commit: OnCommit) -> None:
+        """A call is about to be made: its intent and its dispatch, one after the other.
+
+        Parameters:
+            node: the agent.
+            call: the id of the call.
+            intent: the encoded data of its event.
+            on_commit: called once both are durable.
+
+        Raises:
+            IllegalTransition: there is such a call already.
+            StoreError: the store has refused it; the call must not be made.
+        """
+        key, transitions = node.generation, self._transitions
+        with self._calling:
+            transitions.check_call(key, call)
+            self._record(node, "tool/call", intent)
+            transitions.did_call(key, call)
+        self.dispatched(node, call, on_commit)
+
+    def dispatched(self, node: Node, call: str, on_commit: OnCommit | None = None) -> None:
+        """A recorded call is made from here on.
+
+        Raises:
+            IllegalTransition: it is not open, or was dispatched before.
+            StoreError: the store has refused it; the call must not be made.
+        """
+        with self._calling:
+            self._transitions.check_dispatch(node.generation, call)
+            self.record(node, "tool/dispatch", {"call": call}, on_commit)
+            self._transitions.did_dispatch(node.generation, call)
+
+    def call_ended(self, node: Node, call: str, outcome: bytes) -> None:
+        """A call has its result.
+
+        Raises:
+            IllegalTransition: it is not open.
+            StoreError: the store has refused it.
+        """
+        with self._calling:
+            self._transitions.check_result(node.generation, call)
+            self._record(node, "tool/result", outcome)
+            self._transitions.did_result(node.generation, call)
+
+    def spent(self, node: Node, tokens: int, cost: float) -> None:
+        """A turn has used this much."""
+        self.append(node, "budget/spent", {"tokens": tokens, "cost": cost})
+
+    def cut_off(self, node: Node) -> None:
+        """The process of an agent has ended: nobody will tell how its open calls ended."""
+        with self._calling:
+            calls = self._transitions.open_calls(node.generation)
+        if not calls:
+            return
+        from dsh_actors.sessions.recovery import ABORTED, UNKNOWN
+
+        for call, dispatched in calls:
+            error = UNKNOWN if dispatched else ABORTED
+            outcome = codec.encode({"call": call, "ok": False, "error": error})
+            try:
+                self.call_ended(node, call, outcome)
+            except StoreError as failure:
+                self._lost(node, "tool/result", failure)
+
+    def forget(self, generation: int) -> None:
+        """An agent has ended, and is through with its session."""
+        self._transitions.forget(generation)
+
+    # -- ends ----------------------------------------------------------------------------------
 
     def discarded(self, node: Node, cause: str, messages: list[int]) -> None:
         """A cancel has emptied the inbox: one event for each message."""
         for id in messages:
             self.append(node, "prompt/discarded", {"id": id, "cause": cause})
 
+    def failed(self, node: Node, messages: list[int]) -> None:
+        """A crash has cut off the turn of these messages, and they are not tried again."""
+        for id in messages:
+            self.append(node, "prompt/failed", {"id": id, "reason": "interrupted"})
+
     def ended(self, node: Node, on_commit: Callable[[BaseException | None], None]) -> None:
         """The agent has ended its work; its session is complete with this event's commit."""
         if self._pending and self._pending.pop(node.generation, None) is not None:
             on_commit(None)  # it was refused, and nothing ever happened in it
             return
+        life = node.life
+        if life is not None and node.outcome == "lost" and node.restarting:
+            # Its next life goes on right here. If none comes after all, that is said then.
+            life.unended = True
+            on_commit(None)
+            return
+        self.end(node, on_commit)
+
+    def end(
+        self, node: Node, on_commit: Callable[[BaseException | None], None] | None = None
+    ) -> None:
+        """The same; nothing of the agent follows."""
         outcome = node.outcome or "completed"
-        data = {"outcome": outcome, **({"detail": node.detail} if node.detail else {})}
+        data: dict[str, Any] = {"outcome": outcome}
+        if node.detail:
+            data["detail"] = node.detail
+        if _is_final(node):
+            data["final"] = True
         self.append(node, "agent/ended", data, on_commit)
-        session = self._core.sessions.get(node.generation)
+        session = self._session(node)
         if session is not None:
             self.store.set_status(session, outcome)
+
+    def _session(self, node: Node) -> str | None:
+        """The session of an agent, also once it is forgotten if a next life was to follow."""
+        session = self._core.sessions.get(node.generation)
+        if session is None and node.life is not None:
+            session = node.life.session
+        return session
+
+
+def _is_final(node: Node) -> bool:
+    """Whether this end is a child's own, so that it does not come back with its parent."""
+    life, parent = node.continuable, node.parent
+    if life is not None:
+        return life.tombstone is not None
+    return parent is not None and parent.closing is None

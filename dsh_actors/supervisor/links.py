@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
+from dsh_actors.actors.future import Future
 from dsh_actors.agents.turn import Request
 from dsh_actors.errors import (
     AdmissionRefused,
@@ -18,11 +19,14 @@ from dsh_actors.errors import (
 )
 from dsh_actors.lifecycle.budget import Budget
 from dsh_actors.lifecycle.policy import Policy
+from dsh_actors.supervisor.notices import give_notice
 from dsh_actors.workers import frames
+from dsh_actors.workers.pool import EndedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dsh_actors.agents.behaviour import InterruptedPolicy
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.supervisor import Supervisor
@@ -59,6 +63,7 @@ class Links:
             frames.STARTED: self._started,
             frames.START_FAILED: self._start_failed,
             frames.TURN_STARTED: self._turn_started,
+            frames.TURN_STEERED: self._turn_steered,
             frames.TURN_ENDED: self._turn_ended,
             frames.TURNS_DONE: self._turns_done,
             frames.DISCARDED: self._discarded,
@@ -66,6 +71,9 @@ class Links:
             frames.RELEASED: self._released,
             frames.PROGRESS: self._progress,
             frames.REMEMBER: self._remember,
+            frames.CALL_ENDED: self._call_ended,
+            frames.NOTICE: self._notice,
+            frames.SHELL_ENDED: self._shell_ended,
             frames.TURN_WANTED: self._turn_wanted,
             frames.SPENT: self._spent,
             frames.REQUEST: self._request,
@@ -80,6 +88,8 @@ class Links:
             frames.STATUS: self._status,
             frames.WHEN_IDLE: self._when_idle,
             frames.LEFT: self._left,
+            frames.CHECKPOINT: self._checkpoint,
+            frames.CALL: self._call,
         }
 
     # -- WorkerEvents --------------------------------------------------------------------------
@@ -110,19 +120,38 @@ class Links:
 
     # -- what a worker tells -------------------------------------------------------------------
 
+    def _notice(self, worker: Worker, key: int, body: bytes) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None:
+            give_notice(self._supervisor, seat.node, body)
+
+    def _shell_ended(self, worker: Worker, pid: int, ended: str, signal: str) -> None:
+        self._supervisor.pool.ended.append(EndedProcess(pid, "shell", ended, signal))
+
     def _ready(self, worker: Worker) -> None:
         worker.ready = True
         self._core.emit("worker/started", pid=worker.pid, worker=worker.number)
 
     def _started(
-        self, worker: Worker, key: int, hooks: bool, resumable: bool, takes_notices: bool
-    ) -> None:
+        self, worker: Worker, key: int, hooks: bool, resumable: bool, takes_notices: bool,
+        interrupted: InterruptedPolicy | None,
+    ) -> None:  # fmt: skip
         seat = worker.seats.get(key)
         if seat is not None:
             seat.hooks = hooks
             seat.resumable, seat.takes_notices = resumable, takes_notices
             seat.started = True
+            if interrupted is not None:
+                self._says_interrupted(seat.node, interrupted)
             self._supervisor.turns.is_set_up(seat.node)
+
+    def _says_interrupted(self, node: Node, interrupted: InterruptedPolicy) -> None:
+        """What only the behaviour in the worker knows: on the record, unless it was overruled."""
+        spec, journal = self._core.specs.get(node.generation), self._core.journal
+        if spec is not None and spec.interrupted is None:
+            spec.interrupted = interrupted
+            if journal is not None:
+                journal.append(node, "agent/options", {"interrupted": interrupted})
 
     def _start_failed(self, worker: Worker, key: int, *error: str) -> None:
         seat = worker.seats.get(key)
@@ -139,6 +168,14 @@ class Links:
             self._core.journal.turn_started(seat.node, turn, messages)
         if self._core.observer is not None:
             self._core.emit_turn_start(seat.node.id, turn)
+
+    def _turn_steered(self, worker: Worker, key: int, turn: int, messages: list[int]) -> None:
+        seat = worker.seats.get(key)
+        if seat is None:
+            return
+        seat.begun = [*seat.begun, *messages]
+        if self._core.journal is not None:
+            self._core.journal.steered(seat.node, turn, messages)
 
     def _turn_ended(
         self,
@@ -176,7 +213,7 @@ class Links:
             core.journal is not None
             or core.observer is not None
             or node.one_shot
-            or node.continuable is not None
+            or node.life is not None
             or node.bounds is not None
         ):
             for turn, id, result in zip(
@@ -229,6 +266,11 @@ class Links:
         if seat is not None:
             self._supervisor.turns.remembered(seat.node, type, body)
 
+    def _call_ended(self, worker: Worker, key: int, call: str, outcome: bytes) -> None:
+        seat = worker.seats.get(key)
+        if seat is not None:
+            self._supervisor.turns.calls.end(seat.node, call, outcome)
+
     def _turn_wanted(self, worker: Worker, key: int) -> None:
         with self._core.lock:
             seat = worker.seats.get(key)
@@ -241,6 +283,8 @@ class Links:
             seat = worker.seats.get(key)
             if seat is None:
                 return
+            if self._core.journal is not None:
+                self._core.journal.spent(seat.node, tokens, cost)
             over = self._supervisor.boundaries.spend_locked(seat.node, tokens, cost)
             if over and (seat.turn == turn or turn <= 0):
                 seat.node.bounds.overdrawn = turn > 0
@@ -301,12 +345,12 @@ class Links:
     def _run(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
         id: str | None, isolation: str | None, restart: Any, args: bytes | None, body: bytes,
-        chain: list[str], policy: Any = None, budget: Any = None,
+        chain: list[str], policy: Any = None, budget: Any = None, interrupted: Any = None,
     ) -> None:  # fmt: skip
         request = Request(
             behaviour, id, isolation, restart, _decoded(args),
             None if policy is None else Policy.from_plain(policy),
-            None if budget is None else Budget.from_plain(budget),
+            None if budget is None else Budget.from_plain(budget), interrupted,
         )  # fmt: skip
         self._supervisor.factory.run(
             seat.node, seat.turn, request, body, tuple(chain),
@@ -317,22 +361,28 @@ class Links:
     def _spawn(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, behaviour: str,
         id: str | None, isolation: str | None, restart: Any, args: bytes | None, body: bytes,
-        chain: list[str], policy: Any = None, budget: Any = None,
+        chain: list[str], policy: Any = None, budget: Any = None, interrupted: Any = None,
     ) -> None:  # fmt: skip
         request = Request(
             behaviour, id, isolation, restart, _decoded(args),
             None if policy is None else Policy.from_plain(policy),
-            None if budget is None else Budget.from_plain(budget),
+            None if budget is None else Budget.from_plain(budget), interrupted,
         )  # fmt: skip
         node = self._supervisor.factory.spawn(seat.node, request, body, lambda: seat.epoch == epoch)
         _reply(worker, number, True, self._address(node))
 
     def _child(self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str) -> None:
         node = self._supervisor.turns.find_child(seat.node, id)
+        if node.closing is not None and node.life is not None and node.life.stored:
+            with self._core.lock:  # asleep: from here on it is known by this
+                self._core.dormant.setdefault(seat.key, {})[node.generation] = node
         _reply(worker, number, True, self._address(node))
 
     def _address(self, node: Node) -> list[Any]:
-        return [node.id, node.generation, self._core.sessions.get(node.generation)]
+        session = self._core.sessions.get(node.generation)
+        if session is None and node.life is not None:
+            session = node.life.session
+        return [node.id, node.generation, session]
 
     def _target(self, seat: RemoteAgent, id: str, generation: int) -> Node:
         """The live agent that an agent in a worker means, or a child of its that may go on."""
@@ -358,8 +408,6 @@ class Links:
             _reply(worker, number, True, delivery.deliver(node, kind, body, None))
             return
         # The reader may not wait for the commit: the acknowledgement follows it.
-        from dsh_actors.actors.future import Future
-
         committed: Future[None] = Future()
         message = delivery.deliver(node, kind, body, None, committed=committed)
 
@@ -394,6 +442,14 @@ class Links:
     def _left(self, worker: Worker, number: int, seat: RemoteAgent, epoch: int) -> None:
         _reply(worker, number, True, self._supervisor.boundaries.left(seat.node).to_plain())
 
+    def _checkpoint(self, worker: Worker, number: int, seat: RemoteAgent, epoch: int) -> None:
+        _reply_with(worker, number, self._supervisor.turns.calls.checkpoint(seat.node, seat.turn))
+
+    def _call(
+        self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, call: str, intent: bytes
+    ) -> None:
+        _reply_with(worker, number, self._supervisor.turns.calls.begin(seat.node, call, intent))
+
     def _status(
         self, worker: Worker, number: int, seat: RemoteAgent, epoch: int, id: str, generation: int
     ) -> None:
@@ -425,6 +481,16 @@ def _decoded(args: bytes | None) -> dict[str, Any] | None:
 def _reply(worker: Worker, number: int, ok: bool, value: Any) -> None:
     worker.queue([frames.REPLY, number, ok, value])
     worker.flush()
+
+
+def _reply_with(worker: Worker, number: int, future: Future[None]) -> None:
+    """Reply once the future is settled: the reader of a link may not wait."""
+
+    def settled(future: Future[None]) -> None:
+        error = future.exception(0)
+        _reply(worker, number, error is None, None if error is None else _packed(error))
+
+    future.add_done_callback(settled)
 
 
 def _packed(error: BaseException) -> list[Any]:

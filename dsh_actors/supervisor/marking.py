@@ -63,8 +63,12 @@ class Marking:
             if uncommitted and not keep_inbox:
                 dropped = uncommitted.pop(node.generation, [])
             if publishing and not keep_inbox and publishing.get(node.generation):
-                marked.held.append((node, publishing[node.generation]))
-                publishing[node.generation] = []
+                held, publishing[node.generation] = publishing[node.generation], []
+                if node.life is not None and node.life.logged is not None:
+                    # What an earlier life had accepted is on the record.
+                    dropped = dropped + [m for m in held if node.life.is_logged(m.id)]
+                    held = [m for m in held if node.life.taken_over(m.id) is None]
+                marked.held.append((node, held))
                 effective = True
             if agent.busy:
                 if isinstance(agent, RemoteAgent):

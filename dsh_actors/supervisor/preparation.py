@@ -186,19 +186,13 @@ class Preparation:
     def _commit(self, node: Node) -> None:
         """Published or refused, in one section; what was accepted meanwhile may run then."""
         core, supervisor = self._core, self._supervisor
-        failed: list[tuple[Message, StoreError]] = []
         with core.lock:
             self.assert_live()
             if core.journal is not None:
                 core.journal.publish_locked(node)
             self._through_locked()
             supervisor.listeners.published_locked(node)
-            held = core.publishing.pop(node.generation)
-            for message in held:
-                try:
-                    supervisor.delivery.accept_locked(node, message)
-                except StoreError as error:
-                    failed.append((message, error))
+            held, failed = _accept_held_locked(core, supervisor, node)
         for message, problem in failed:
             message.refuse(problem)
         if held:
@@ -256,3 +250,35 @@ class Preparation:
             if passes(error):
                 raise
             self._core.log.exception("what a set-up hook returned has failed to undo it")
+
+
+def _accept_held_locked(
+    core: Core, supervisor: Supervisor, node: Node
+) -> tuple[bool, list[tuple[Message, StoreError]]]:
+    """What came for an agent while it was announced is accepted work from here on.
+
+    Returns:
+        Whether there was anything, and what could not be stored.
+    """
+    held = core.publishing.pop(node.generation, [])
+    failed: list[tuple[Message, StoreError]] = []
+    if node.restarting:
+        node.agent.kept = [*node.agent.kept, *held]
+        return False, failed
+    for message in held:
+        try:
+            supervisor.delivery.accept_locked(node, message)
+        except StoreError as error:
+            failed.append((message, error))
+    return bool(held), failed
+
+
+def publish(core: Core, supervisor: Supervisor, node: Node) -> None:
+    """An agent that was held back may begin, or end."""
+    with core.lock:
+        held, failed = _accept_held_locked(core, supervisor, node)
+    for message, problem in failed:
+        message.refuse(problem)
+    if held:
+        node.agent.ring()
+    supervisor.post(supervisor.teardown.turn_over, node, 0)

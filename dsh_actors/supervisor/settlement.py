@@ -12,31 +12,13 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import codec
 from dsh_actors.agents.message import FOLLOW_UP, NOTICE, STEER, Message
 from dsh_actors.errors import AgentGone, NotAuthorized
+from dsh_actors.supervisor.sleepers import keep_locked
 from dsh_actors.workers.remote import RemoteAgent
 
 if TYPE_CHECKING:
-    from dsh_actors.lifecycle.causes import Cause
     from dsh_actors.lifecycle.node import Node
-    from dsh_actors.supervisor.core import Core, Spec
+    from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.supervisor import Supervisor
-
-
-class Continuable:
-    """What outlives one activation of a continuable child: handed on from life to life."""
-
-    __slots__ = ("last", "remembered", "session", "spec", "tombstone", "turns")
-
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
-        self.session: str | None = None
-        # Its own events, as type and encoded data, in order: replayed into the next life.
-        self.remembered: list[tuple[str, bytes]] = []
-        # How many turns it has had, so that their numbers go on.
-        self.turns = 0
-        # The encoded result of its last turn, for the notice.
-        self.last: bytes | None = None
-        # Why it may not go on any more, once a stop was asked for.
-        self.tombstone: Cause | None = None
 
 
 class Settlement:
@@ -78,6 +60,8 @@ class Settlement:
     def removed_locked(self, node: Node) -> None:
         """A child has left the map: keep it for a parent in a worker, which may go on with it."""
         parent = node.parent
+        if node.life is not None and node.life.stored and self.may_go_on(node):
+            keep_locked(node)
         if (
             node.continuable is not None
             and parent is not None
@@ -104,9 +88,12 @@ class Settlement:
         journal = core.journal
         if journal is not None:
             journal.append_encoded(parent, "child/settled", body)
-        agent = parent.agent
-        if not agent.takes_notices:
-            return
+        if parent.agent.takes_notices:
+            self._give(parent, node.id, body)
+
+    def _give(self, parent: Node, child: str, body: bytes) -> None:
+        core, agent = self._core, parent.agent
+        journal = core.journal
         with core.lock:
             if parent.closing is not None:
                 # Not woken: its own teardown has this on the record, and nobody acts on it.
@@ -119,23 +106,37 @@ class Settlement:
         if discarded:
             core.log.info("a notice for a closing agent was discarded", agent=parent.id)
             if journal is not None:
-                journal.append(parent, "notice/discarded", {"child": node.id})
+                journal.append(parent, "notice/discarded", {"child": child})
         elif journal is None:
             agent.ring()
+
+    def give_notices(self, node: Node) -> None:
+        """A resumed agent is set up: tell it which of its children's lives the crash has ended."""
+        core = self._core
+        with core.lock:
+            if node.generation in core.publishing or not node.agent.is_set_up:
+                return  # they come when it is
+            notices, node.life.notices = node.life.notices, None
+        if notices and node.agent.takes_notices:
+            for body in notices:
+                self._give(node, codec.decode(body)["child"], body)
 
     # -- the next life -----------------------------------------------------------------------------
 
     def revives_locked(self, node: Node) -> bool:
         """Whether a message for this closing or settled child starts a next life of it."""
-        life, parent = node.continuable, node.parent
+        parent = node.parent
+        return self.may_go_on(node) and parent is not None and self._core.tree.admits(parent)
+
+    def may_go_on(self, node: Node) -> bool:
+        """Whether this closing or settled child is one that may have a next life."""
+        life = node.continuable
         return (
             life is not None
             and life.tombstone is None
             and node.closing == "disposed"
             and node.outcome not in ("lost", "failed")
-            and parent is not None
-            and self._core.tree.admits(parent)
-            and node.agent.resumable
+            and bool(node.agent.resumable)
         )
 
     def revive(self, node: Node) -> None:

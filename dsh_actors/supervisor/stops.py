@@ -81,8 +81,8 @@ class Stops(Marking):
             if node.successor is not None:
                 node = node.latest
             node.restarting = False  # a stop that is asked for is the end of it
-            if node.continuable is not None:
-                node.continuable.tombstone = cause
+            if node.life is not None:
+                node.life.tombstone = cause
         stop = self._stops.get(node.generation)
         if stop is not None:
             return stop, None

@@ -23,6 +23,7 @@ from dsh_actors.supervisor.drain import Drains
 from dsh_actors.supervisor.factory import Factory
 from dsh_actors.supervisor.links import Links
 from dsh_actors.supervisor.listeners import Listeners
+from dsh_actors.supervisor.lives import Life
 from dsh_actors.supervisor.notifier import Notifier
 from dsh_actors.supervisor.preparation import Preparation
 from dsh_actors.supervisor.settlement import Settlement
@@ -76,7 +77,9 @@ class Supervisor(PooledActor):
             turns_per_visit=runtime.turns_per_visit,
             slots=slots,
         )
-        params: dict[str, Any] = {"max_turns": core.settings.max_turns}
+        params: dict[str, Any] = {
+            "max_turns": core.settings.max_turns, "durable": core.journal is not None,
+        }  # fmt: skip
         launched = slots.to_plain()
         if launched is not None:
             params["slots"] = launched
@@ -156,9 +159,12 @@ class Supervisor(PooledActor):
         if node.successor is not None:
             return
         parent = node.parent
+        kept = bool(node.agent.kept)
         if run is not None:
             run.outcome = None
         try:
+            if node.life is not None and node.life.stored and self.core.journal is not None:
+                self.core.journal.store.acquire([node.life.session])
             successor = self.factory.create(
                 spec,
                 id=node.id,
@@ -186,7 +192,8 @@ class Supervisor(PooledActor):
             return
         what = "agent/restarted" if node.outcome == "lost" else "agent/resumed"
         self.core.emit(what, agent=node.id, pid=successor.agent.pid, reason=node.detail)
-        if run is not None:
+        if run is not None and (node.agent.kept or not kept):
+            node.agent.kept = []
             self.factory.give_message(successor, run)
         if node.agent.kept:
             self.fail_kept(node)
@@ -198,6 +205,18 @@ class Supervisor(PooledActor):
         with self.core.lock:
             node.restarting = False
             kept, node.agent.kept = node.agent.kept, []
+            life = node.life
+            logged = (
+                [each.id for each in kept if life.taken_over(each.id) is not None]
+                if life is not None
+                else []
+            )
+        journal = self.core.journal
+        if journal is not None:
+            journal.discarded(node, node.closing or "disposed", logged)
+            if life is not None and life.unended:
+                life.unended = False
+                journal.end(node)
         failure: DshActorsError = AgentLost(f"agent {node.id!r} was lost: {node.detail}")
         if node.outcome != "lost":
             failure = AgentGone(f"agent {node.id!r} has settled and cannot go on any more")
@@ -211,7 +230,10 @@ class Supervisor(PooledActor):
 
     def agent(self, node: Node) -> Agent:
         """The agent of a node, to talk to."""
-        return Agent(self, node, node.id, self.core.sessions.get(node.generation))
+        session = self.core.sessions.get(node.generation)
+        if session is None and node.life is not None:
+            session = node.life.session
+        return Agent(self, node, node.id, session)
 
     def send(self, target: Node, kind: Kind, body: bytes) -> int:
         """See :class:`~dsh_actors.agents.handle.Post`."""
@@ -284,9 +306,18 @@ class Supervisor(PooledActor):
     # -- declared trees ------------------------------------------------------------------------
 
     def start_children(self, parent: Node, specs: tuple[tuple[str, Spec], ...]) -> None:
-        """Start the declared children of an agent, and theirs."""
+        """Start the declared children of an agent, and theirs.
+
+        Those of an agent that was started again go on with their sessions.
+        """
         for id, spec in specs:
-            child = self.factory.create(spec, id=id, parent=parent)
+            if self.core.journal is not None and parent.life is not None:
+                if spec.life is None:
+                    spec.life = Life(spec, settles=False)
+                spec.life.goes_on = True
+                if spec.life.tombstone is not None:
+                    continue
+            child = self.factory.create(spec, id=id, parent=parent, life=spec.life)
             if spec.children:
                 self.start_children(child, spec.children)
 

@@ -237,7 +237,7 @@ class Teardown(Losses):
                 "agent/ended", agent=node.id, outcome=end.outcome, pid=end.pid, detail=end.detail,
                 restarting=restart,
             )  # fmt: skip
-        life = node.continuable
+        life = node.life
         spec = life.spec if life is not None else core.specs.get(node.generation)
         run = core.runs.get(node.generation)
         with core.lock:
@@ -256,7 +256,7 @@ class Teardown(Losses):
             core.draining.settled(node, failures)
         if restart and spec is not None:
             self._supervisor.restart(node, spec, run)
-        elif node.agent.kept:
+        elif node.agent.kept or (life is not None and life.unended):
             # It was to be started again, and a stop took that back.
             self._supervisor.fail_kept(node)
         if not core.tree.accepting and not core.tree.nodes:

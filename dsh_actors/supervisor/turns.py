@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
+from dsh_actors.agents.actor import AgentActor
 from dsh_actors.agents.behaviour import resolve
 from dsh_actors.agents.job import Job, Outcome
 from dsh_actors.agents.turn import TurnError
 from dsh_actors.errors import AgentFailed, AgentGone, Cancelled, TurnAborted
+from dsh_actors.supervisor.calls import Calls
+from dsh_actors.supervisor.notices import give_notice
+from dsh_actors.workers.pool import EndedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dsh_actors.agents.actor import AgentActor
+    from dsh_actors.actors.future import Future
     from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.message import Message
     from dsh_actors.agents.turn import Request, Turn
@@ -45,6 +49,12 @@ class Turns:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
+        self.calls = Calls(core)
+
+    @property
+    def durable(self) -> bool:
+        """Whether there is a session store."""
+        return self._core.journal is not None
 
     # -- the end of a turn, inline or remote ---------------------------------------------------
 
@@ -71,10 +81,12 @@ class Turns:
                     if error is not None
                     else (node.outcome, body, None, cause and f"cancelled (cause: {cause})", "")
                 )
-        life = node.continuable
+        life = node.life
         if life is not None:
             life.turns = number
             life.last = results[-1] if results and reason in _WITH_RESULT else None
+            if life.calls:
+                self.calls.over(node, reason == "completed")
         if core.journal is not None:
             ids = [message.id for message in messages]
             core.journal.turn_ended(node, number, reason, cause, error, ids, results)
@@ -134,6 +146,12 @@ class Turns:
         if core.observer is not None:
             core.emit_turn_start(agent.name, turn.number)
 
+    def turn_steered(self, agent: AgentActor, turn: Turn, messages: list[Message]) -> None:
+        """Record what was taken on."""
+        journal = self._core.journal
+        if journal is not None:
+            journal.steered(agent.key, turn.number, [message.id for message in messages])
+
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """See :meth:`ending`."""
         node = agent.key
@@ -186,6 +204,8 @@ class Turns:
         """Count it. What is overdrawn cancels this turn, and no later one."""
         agent = turn._actor
         due: list[Callable[[], None]] = []
+        if self._core.journal is not None:
+            self._core.journal.spent(agent.key, tokens, cost)
         with self._core.lock:
             over = self._supervisor.boundaries.spend_locked(agent.key, tokens, cost)
             if over and agent.running is turn:
@@ -206,8 +226,18 @@ class Turns:
 
     def is_set_up(self, node: Node) -> None:
         """An agent anywhere has set up: whoever waits for it to be quiet may have to know."""
+        if node.life is not None:
+            self._life_is_set_up(node)
         if node.one_shot or node.closing is not None or self._core.idle_waiters:
             self._supervisor.post(self._supervisor.teardown.turn_over, node, 0)
+
+    def _life_is_set_up(self, node: Node) -> None:
+        core = self._core
+        if node.life.notices:
+            self._supervisor.settlement.give_notices(node)
+        if core.journal is not None and node.continuable is not None and not node.agent.resumable:
+            # Whoever resumes it one day has to know.
+            core.journal.append(node, "agent/started", {"resumable": False})
 
     def scoped(self, agent: AgentActor) -> None:
         """Nothing to do here: whoever releases it looks."""
@@ -238,12 +268,37 @@ class Turns:
 
     def remembered(self, node: Node, type: str, body: bytes) -> None:
         """The same, for an agent anywhere."""
-        if node.continuable is not None:
-            node.continuable.remembered.append((type.removeprefix("custom/"), body))
+        life = node.life
+        if life is not None and life.goes_on:
+            life.keeps(type, body)
         if self._core.journal is not None:
             self._core.journal.append_encoded(node, type, body)
 
+    def call_end(self, turn: Turn, call: str, outcome: bytes) -> None:
+        """Record how a call has ended."""
+        self.calls.end(turn._actor.key, call, outcome)
+
+    def shell_done(self, owner: str, notice: dict[str, Any]) -> None:
+        """A command has ended in the background: who owns it is looked up now, and may be gone."""
+        with self._core.lock:
+            node = self._core.tree.nodes.get(owner)
+            agent = node.agent if node is not None else None
+        if node is not None and isinstance(agent, AgentActor) and agent.takes_shell_notices:
+            give_notice(self._supervisor, node, codec.encode(notice))
+
+    def shell_ended(self, pid: int, ended: str, signal: str) -> None:
+        """For the receipt."""
+        self._supervisor.pool.ended.append(EndedProcess(pid, "shell", ended, signal))
+
     # -- HostPort: what inline agents ask -------------------------------------------------------
+
+    def checkpoint(self, turn: Turn) -> Future[None]:
+        """A future that is settled once all that the agent has done so far is durable."""
+        return self.calls.checkpoint(turn._actor.key, turn.number)
+
+    def call_begin(self, turn: Turn, call: str, intent: bytes) -> Future[None]:
+        """Record that a call is about to be made; the future is settled once that is durable."""
+        return self.calls.begin(turn._actor.key, call, intent)
 
     def run(self, turn: Turn, request: Request, body: bytes) -> Job:
         """Start a one-shot child."""
@@ -279,6 +334,8 @@ class Turns:
         """The live child of an agent with this id, or AgentGone."""
         with self._core.lock:
             found = node.children.get(id) if node.children else None
+            if found is None and node.life is not None and node.life.asleep is not None:
+                found = node.life.asleep.get(id)
             names = sorted(node.children) if node.children else []
         if found is None:
             have = f"it has {', '.join(names[:10])}" if names else "it has none"

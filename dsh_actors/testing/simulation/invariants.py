@@ -205,11 +205,20 @@ def _check_log(store: SimulatedStore, session: str, log: list[tuple[str, bytes]]
                 require(id not in claimed, f"{where}: message {id} was claimed twice")
                 require(id not in discarded, f"{where}: message {id} ran after it was discarded")
                 claimed.add(id)
+        elif type == "turn/steered":
+            require(open_turn == event["turn"], f"{where}: turn {event['turn']} is not open")
+            for id in event["messages"]:
+                require(id not in claimed, f"{where}: message {id} was claimed twice")
+                require(id not in discarded, f"{where}: message {id} ran after it was discarded")
+                claimed.add(id)
         elif type == "turn/end":
             require(open_turn == event["turn"], f"{where}: turn {event['turn']} ended unopened")
             open_turn = None
-            claimed.update(event["messages"])  # with the steering input that it took on its way
-        elif type == "prompt/discarded":
+            if event["reason"] == "interrupted":  # failed next, or claimed again
+                claimed.difference_update(event["messages"])
+            else:
+                claimed.update(event["messages"])  # with the steering input that it took on its way
+        elif type in ("prompt/discarded", "prompt/failed"):
             require(event["id"] not in claimed, f"{where}: {event['id']} discarded after its claim")
             discarded.add(event["id"])
         elif type == "agent/ended":
