@@ -167,7 +167,6 @@ def told(turn: Turn, _message: Any) -> list[str | None]:
         "${exit_line}",
         "${options.resume}",
         "${__import__('sys').argv}",
-        "${{ argv }}",
         "${env:PATH}",
         "${HOME}",
     ],
@@ -176,15 +175,16 @@ def test_an_expression_cannot_read_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expression: str
 ) -> None:
     monkeypatch.setattr("sys.argv", ["dsh-actors", "run", "--resume", "s-secret"])
-    files = Layered(tmp_path)
     text = json.dumps(expression)
-    try:
-        spec = files.load(f"agents: [{{id: census, prompt: {text}, args: {{x: {text}}}}}]")
-    except ConfigError as error:
-        assert "the tree has no parameter" in str(error)
-    else:
-        (census,) = spec.agents
-        assert census.prompt == census.args["x"] == expression  # plain text, nothing else
+    with pytest.raises(ConfigError, match="the tree has no parameter"):
+        Layered(tmp_path).load(f"agents: [{{id: census, args: {{x: {text}}}}}]")
+
+
+@pytest.mark.behaviour(185)
+@pytest.mark.parametrize("text", ["$HOME", "$(id)", "`id`", "${{ argv }}", "{{argv}}", "%(argv)s"])
+def test_what_is_an_expression_elsewhere_is_text(tmp_path: Path, text: str) -> None:
+    spec = Layered(tmp_path).load(f"agents: [{{id: census, prompt: {json.dumps(text)}}}]")
+    assert spec.agents[0].prompt == text
 
 
 @pytest.mark.behaviour(185)

@@ -31,7 +31,7 @@ values = st.recursive(
 )
 arguments = st.dictionaries(names, values, max_size=3)
 subsets = st.lists(st.sampled_from(["inline", "pool", "own"]), unique=True)
-policies = st.fixed_dictionaries(
+policies: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {},
     optional={
         "tools": st.lists(st.sampled_from(["read", "write", "exec"]), unique=True),
@@ -41,7 +41,7 @@ policies = st.fixed_dictionaries(
         "depth": st.integers(0, 5),
     },
 )
-fields = {
+fields: dict[str, st.SearchStrategy[Any]] = {
     "isolation": st.sampled_from(["inline", "pool", "own"]),
     "restart": st.sampled_from(["permanent", "transient", "temporary"]),
     "interrupted": st.sampled_from(["fail", "retry"]),
@@ -52,7 +52,7 @@ fields = {
         {}, optional={"tokens": st.integers(0, 9), "wall": st.sampled_from(["5s", 3, "1.5m"])}
     ),
 }
-systems = st.fixed_dictionaries(
+systems: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {},
     optional={
         "workers": st.integers(1, 9),
@@ -84,7 +84,7 @@ def trees(draw: st.DrawFn) -> dict[str, Any]:
     return tree
 
 
-overlays = st.fixed_dictionaries(
+overlays: st.SearchStrategy[Any] = st.fixed_dictionaries(
     {"version": st.just(1)},
     optional={
         "merge": st.booleans(),
@@ -95,7 +95,7 @@ overlays = st.fixed_dictionaries(
             st.fixed_dictionaries(
                 {"id": st.sampled_from(IDS)}, optional={**fields, "merge": st.booleans()}
             ),
-            unique_by=lambda patch: patch["id"],
+            unique_by=lambda patch: str(patch["id"]),
         ),
     },
 )
@@ -184,7 +184,7 @@ def policies_in(tree: Any, layers: list[Any]) -> dict[str, list[Any]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees(), st.lists(overlays, max_size=3))
 def test_layers_are_laid_one_after_the_other(tree: Any, layers: list[Any]) -> None:
     with Folder(tree, layers) as files:
@@ -204,7 +204,7 @@ def test_layers_are_laid_one_after_the_other(tree: Any, layers: list[Any]) -> No
         assert (spec.system, spec.values) == (alone.system, alone.values)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(trees(), st.lists(overlays, max_size=3))
 def test_the_same_input_gives_the_same_tree_and_notices(tree: Any, layers: list[Any]) -> None:
     with Folder(tree, layers) as files:
@@ -213,7 +213,7 @@ def test_the_same_input_gives_the_same_tree_and_notices(tree: Any, layers: list[
         assert first.notices == second.notices
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(trees(), overlays)
 def test_an_overlay_that_is_used_twice_changes_nothing_more(tree: Any, layer: Any) -> None:
     with Folder(tree, [layer]) as once, Folder(tree, [layer, layer]) as twice:
@@ -223,7 +223,7 @@ def test_an_overlay_that_is_used_twice_changes_nothing_more(tree: Any, layer: An
         )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(trees(), st.lists(overlays, max_size=2))
 def test_the_effective_tree_is_a_tree_file_that_gives_the_same_tree(
     tree: Any, layers: list[Any]
@@ -246,7 +246,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Any:
         yield path, value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(trees(), st.lists(overlays, max_size=3))
 def test_an_origin_names_the_file_and_the_line_that_have_the_value(
     tree: Any, layers: list[Any]
