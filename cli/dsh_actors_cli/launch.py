@@ -245,9 +245,11 @@ class _Launch:
         """Wait until every agent has been set up; return whether all that were asked have."""
         while self._goes_on():
             nodes = list(_walk(system.tree()))
-            if all(node.status != "preparing" for node in nodes):
-                there = {node.id for node in nodes}
-                return all(id in there or not _has_failed(f) for id, f in self._asked.items())
+            there = {node.id for node in nodes if node.status not in ("stopping", "lost")}
+            # A root that is on its way out has failed, or its answer comes in a moment.
+            asked = [f for id, f in self._asked.items() if id not in there]
+            if all(f.done() for f in asked) and all(n.status != "preparing" for n in nodes):
+                return all(f.exception(timeout=0) is None for f in asked)
             self._waker.wait(_LOOK_EVERY)
         return False
 
@@ -398,10 +400,6 @@ def _walk(nodes: Iterable[TreeNode]) -> Iterator[TreeNode]:
     for node in nodes:
         yield node
         yield from _walk(node.children)
-
-
-def _has_failed(future: Future[Any]) -> bool:
-    return future.done() and future.exception(timeout=0) is not None
 
 
 def _answer(agent: str, future: Future[Any]) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,29 @@ def delegate(turn: dsh.Turn, message: str) -> str:
 def slow_write(turn: dsh.Turn, message: str) -> None:
     turn.sleep(0.3)
     Path(message).write_text("done", encoding="utf-8")
+
+
+class Slow(dsh.Behaviour):
+    """An agent that takes its time before its first message."""
+
+    def __init__(self, told: str) -> None:
+        Path(told).write_text("starting", encoding="utf-8")
+        time.sleep(60)
+
+    def on_message(self, turn: dsh.Turn, message: Any) -> None: ...
+
+
+class Gate(dsh.Behaviour):
+    """An agent that starts when the file that it makes is taken away."""
+
+    def __init__(self, told: str) -> None:
+        Path(told).write_text("starting", encoding="utf-8")
+        while Path(told).exists():
+            time.sleep(0.01)
+
+    def on_message(self, turn: dsh.Turn, message: Any) -> None:
+        while True:
+            turn.sleep(0.05)
 
 
 class Unstartable(dsh.Behaviour):
