@@ -18,21 +18,28 @@ if TYPE_CHECKING:
 
     from dsh_actors.sessions.ops import StoredEvent
 
-__all__ = ["decoded", "event_checksum", "row_checksum", "stand_in", "without_gaps"]
+__all__ = ["decoded", "event_checksum", "row_checksum", "seed_of", "stand_in", "without_gaps"]
 
-_MASK = 0xFFFFFFFF
 _MOST_SEEDS = 1000
-_seeds: dict[str, int] = {}
+
+
+class _Seeds(dict[str, int]):
+    """Where the checksum of an event begins, by its type; the few types are remembered."""
+
+    def __missing__(self, type: str) -> int:
+        if len(self) >= _MOST_SEEDS:
+            self.clear()
+        self[type] = seed = crc32(type.encode())
+        return seed
+
+
+seed_of = _Seeds().__getitem__
+"""Return where the checksum of an event of a type begins."""
 
 
 def event_checksum(seq: int, type: str, data: bytes) -> int:
     """Return a checksum over number, type and data of an event."""
-    seed = _seeds.get(type)
-    if seed is None:
-        if len(_seeds) >= _MOST_SEEDS:
-            _seeds.clear()
-        _seeds[type] = seed = crc32(type.encode())
-    return crc32(data, seed ^ (seq & _MASK))
+    return crc32(data, seed_of(type) ^ (seq & 0xFFFFFFFF))
 
 
 def row_checksum(values: Sequence[object]) -> int:

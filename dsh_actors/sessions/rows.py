@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
+from zlib import crc32
 
 from dsh_actors.sessions.blobs import LARGE
-from dsh_actors.sessions.damage import event_checksum, row_checksum
+from dsh_actors.sessions.damage import event_checksum, row_checksum, seed_of
 from dsh_actors.sessions.events import ACTIVE
-from dsh_actors.sessions.ops import Create, Log, Release, SetStatus, log_of
+from dsh_actors.sessions.ops import Create, Log, Release, SetStatus
 
 if TYPE_CHECKING:
     import sqlite3
@@ -49,26 +50,23 @@ def write_group(connection: sqlite3.Connection, group: Ops, blobs: Blobs, leases
         heads[create.log] = [key, create.status, ended, 0, None, holder, 1]
         sessions += _session_row(key, create)
     events: list[Any] = []
+    last: Log | None = None
+    head: list[Any] = []
     for op in group:
-        log = log_of(op)
-        head = heads.get(log)
-        if head is None:
-            if isinstance(op, Release) and not log.token:
-                continue  # not ours
-            heads[log] = head = [
-                log.key,
-                log.status,
-                log.ended,
-                log.written,
-                log.last_time,
-                leases.key,
-                log.token,
-            ]
-        if isinstance(op, tuple):
-            _, seq, time, kind, data, _ = op
+        is_event = op.__class__ is tuple
+        log = op[0] if is_event else op.log  # type: ignore[index, union-attr]
+        if log is not last:
+            if log not in heads:
+                if isinstance(op, Release) and not log.token:
+                    continue  # not ours
+                heads[log] = _head(log, leases)
+            last, head = log, heads[log]
+        if is_event:
+            _, seq, time, kind, data, _ = op  # type: ignore[misc]
             if len(data) > LARGE:
                 data = blobs.write(log.id, data)
-            events += (head[0], seq, time, kind, data, event_checksum(seq, kind, data))
+            checksum = crc32(data, seed_of(kind) ^ (seq & 0xFFFFFFFF))  # as event_checksum
+            events += (head[0], seq, time, kind, data, checksum)
             head[3], head[4] = seq + 1, time
         elif isinstance(op, SetStatus):
             head[1] = op.status
@@ -76,7 +74,7 @@ def write_group(connection: sqlite3.Connection, group: Ops, blobs: Blobs, leases
             head[5] = leases.key if op.status == ACTIVE else None
         elif isinstance(op, Release):
             head[5] = None
-        else:
+        elif isinstance(op, Create):
             for seq, time, kind, data in op.events:
                 if len(data) > LARGE:
                     data = blobs.write(log.id, data)
@@ -87,6 +85,18 @@ def write_group(connection: sqlite3.Connection, group: Ops, blobs: Blobs, leases
     _insert(connection, _EVENTS, 6, events)
     _insert(connection, _HEADS, 7, list(chain.from_iterable(heads.values())))
     return heads
+
+
+def _head(log: Log, leases: Leases) -> list[Any]:
+    return [
+        log.key,
+        log.status,
+        log.ended,
+        log.written,
+        log.last_time,
+        leases.key,
+        log.token,
+    ]
 
 
 def _next_key(connection: sqlite3.Connection) -> int:

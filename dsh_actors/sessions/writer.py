@@ -97,7 +97,9 @@ class GroupCommitStore:
         self._give_up_at: float | None = None
         self._ended = False  # nothing will be written any more
         self._limit = MAX_WAITING  # bytes that may wait
-        self._room = MAX_WAITING  # how much of that is left for the queue
+        self._room = (
+            MAX_WAITING  # what is left of that for the queue; 0 if nothing is taken any more
+        )
         self._queue_bytes = 0
         self._group_bytes = 0
         self._deleting: frozenset[str] = frozenset()  # sessions that are being removed
@@ -167,16 +169,15 @@ class GroupCommitStore:
         """Add an event and return its number; see ``SessionStore.append``."""
         if data.__class__ is not bytes or not type.isascii() or len(data) > MAX_EVENT_BYTES:
             self._check_event(session_id, type, data)
-        telling = self._observers
+        observers = self._observers
         while True:
             with self._lock:
                 log = self._logs.get(session_id)
                 if (
                     log is not None
                     and log.refused is None
-                    and self._refusal is None
                     and self._queue_bytes < self._room
-                    and (log is not telling.telling or not self._is_writer())
+                    and (log is not observers.telling or not self._is_writer())
                 ):
                     seq = log.next_seq
                     log.next_seq = seq + 1
@@ -319,6 +320,7 @@ class GroupCommitStore:
                     StoreError,
                     f"{self._name}: the session store is closed; open it again to write",
                 )
+                self._set_room()
                 self._closing, self._give_up_at = True, deadline
                 if self._thread is None:
                     self._ended = True
@@ -384,6 +386,7 @@ class GroupCommitStore:
             f"{self._name}: the session store belongs to process {parent}, from which this one "
             "was forked; open a store of its own here",
         )
+        self._set_room()
 
     def _check_fork(self) -> None:
         if self._forked:
@@ -448,11 +451,14 @@ class GroupCommitStore:
         """Note that so many of the bytes that wait are in the group now. With the lock."""
         self._queue_bytes -= count
         self._group_bytes += count
-        self._room = self._limit - self._group_bytes
+        self._set_room()
 
     def _set_limit(self, limit: int) -> None:
         self._limit = limit
-        self._room = limit - self._group_bytes
+        self._set_room()
+
+    def _set_room(self) -> None:
+        self._room = self._limit - self._group_bytes if self._refusal is None else 0
 
     def _time_to_wait(self) -> float | None:
         """Seconds until the next attempt; None for as long as nothing happens. With the lock."""
@@ -555,7 +561,7 @@ class GroupCommitStore:
             self._lost += lost
             self._group = []
             self._group_bytes = 0
-            self._room = self._limit
+            self._set_room()
             self._done.notify_all()
 
 
