@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dsh_actors.actors.future import Future
+    from dsh_actors.agents.calls import Earlier
     from dsh_actors.agents.host import AgentHost
     from dsh_actors.agents.message import Message
     from dsh_actors.agents.meter import Meter
+    from dsh_actors.agents.shell import Commands
     from dsh_actors.lifecycle.causes import Cause
 
 STARTING: Final = 0
@@ -74,6 +76,12 @@ class AgentActor(PooledActor):
 
     # What was registered for it, if anything was.
     scope: Scope | None = None
+
+    # The commands that end with it, if it has run any.
+    commands: Commands | None = None
+
+    # What it knows of the calls of its earlier lives, if it has to know anything.
+    earlier: Earlier | None = None
 
     def __init__(
         self, host: AgentHost, name: str, key: Any, target: Any, args: dict[str, Any] | None
@@ -231,7 +239,7 @@ class AgentActor(PooledActor):
                 turn.check()
             value = decode(message.body)
             if message.kind >= NOTICE:
-                value, call = Settlement(**value), self._on_notice
+                value, call = self._noticed(value)
             result = call(turn, value)
             call = self.call
             turn._results.append(NOTHING if result is None else self._encoded(result))
@@ -253,20 +261,27 @@ class AgentActor(PooledActor):
             turn.check()
             value, call = codec.decode(message.body), self.call
             if message.kind >= NOTICE:
-                value, call = Settlement(**value), self._on_notice
+                value, call = self._noticed(value)
             turn._results.append(self._encoded(await call(turn, value)))
             if self.inbox.steering:
                 self._take_steering(turn)
 
-    @property
-    def _on_notice(self) -> Callable[..., Any]:
-        on_settled: Callable[..., Any] | None = getattr(self.instance, "on_settled", None)
-        return on_settled if on_settled is not None else self.call
+    def _noticed(self, value: dict[str, Any]) -> tuple[Any, Callable[..., Any]]:
+        """A notice as its hook takes it, and the hook."""
+        if "child" in value:
+            return Settlement(**value), getattr(self.instance, "on_settled", self.call)
+        from dsh_actors.shell.tool import ShellNotice
+
+        return ShellNotice(**value), self.instance.on_shell_done
 
     def _take_steering(self, turn: Turn) -> None:
         with self.host.lock:
-            if turn.signal.cause is None:  # a cancelled turn takes on nothing more
-                turn._batch.extend(self.inbox.claim_steering())
+            if turn.signal.cause is not None:  # a cancelled turn takes on nothing more
+                return
+            claimed = self.inbox.claim_steering()
+            turn._batch.extend(claimed)
+        if claimed and self.reports:
+            self.host.port.turn_steered(self, turn, claimed)
 
     def _encoded(self, result: Any) -> bytes:
         try:
@@ -491,6 +506,12 @@ class AgentActor(PooledActor):
         if self.instance is None:
             return bool(getattr(self.call, "__dsh_settlements__", False))
         return getattr(type(self.instance), "on_settled", None) is not Behaviour.on_settled
+
+    @property
+    def takes_shell_notices(self) -> bool:
+        """Whether it wants to hear of the ends of its commands in the background."""
+        hook = getattr(type(self.instance), "on_shell_done", None)
+        return hook is not None and hook is not Behaviour.on_shell_done
 
     @property
     def pid(self) -> int:

@@ -12,17 +12,22 @@ import os
 import sys
 import zlib
 from _thread import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
-from dsh_actors.errors import BehaviourError, DshActorsError
+from dsh_actors.errors import BehaviourError, DshActorsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
     from dsh_actors.agents.turn import Turn
+    from dsh_actors.shell.tool import ShellNotice
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+InterruptedPolicy: TypeAlias = Literal["fail", "retry"]
+INTERRUPTED: Final = ("fail", "retry")
+"""What may become of a message whose turn a crash has cut off."""
 
 _FILE_MODULE = "_dsh_file_"
 _COROUTINE_FUNCTION = 0x80  # inspect.CO_COROUTINE; inspect itself is slow to import
@@ -69,10 +74,17 @@ def behaviour(function: F) -> F: ...
 
 
 @overload
-def behaviour(*, settlements: bool) -> Callable[[F], F]: ...
+def behaviour(
+    *, settlements: bool = False, interrupted: InterruptedPolicy | None = None
+) -> Callable[[F], F]: ...
 
 
-def behaviour(function: F | None = None, *, settlements: bool = False) -> Any:
+def behaviour(
+    function: F | None = None,
+    *,
+    settlements: bool = False,
+    interrupted: InterruptedPolicy | None = None,
+) -> Any:
     """Mark a function as a behaviour: one message in, one result out.
 
     The mark is for readers and for ``dsh-actors check``; any function with the two parameters
@@ -82,11 +94,16 @@ def behaviour(function: F | None = None, *, settlements: bool = False) -> Any:
         function: the function.
         settlements: whether it is also called with a :class:`Settlement` for each of its
             continuable children that settles; by default those are only recorded.
+        interrupted: what becomes of a message whose turn a crash has cut off, unless who
+            creates the agent says it: ``fail`` (the default) or ``retry``, which hands it to a
+            turn again. A behaviour that is to be retried makes its calls by ``turn.call``.
     """
+    _check_interrupted(interrupted)
 
     def mark(function: F) -> F:
         function.__dsh_behaviour__ = True  # type: ignore[attr-defined]
         function.__dsh_settlements__ = settlements  # type: ignore[attr-defined]
+        function.__dsh_interrupted__ = interrupted  # type: ignore[attr-defined]
         return function
 
     return mark if function is None else mark(function)
@@ -99,12 +116,21 @@ class Behaviour:
     same kind. Arguments given at creation (``args``) are passed to ``__init__`` as keywords.
     """
 
+    interrupted: InterruptedPolicy | None = None
+    """What becomes of a message whose turn a crash has cut off, as with :func:`behaviour`."""
+
     def on_start(self, turn: Turn) -> Any:
         """Run before the first message."""
 
     def on_message(self, turn: Turn, message: Any) -> Any:
         """Handle one message; what it returns is the reply to an ``ask``."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define on_message")
+
+    def on_shell_done(self, turn: Turn, notice: ShellNotice) -> Any:
+        """Handle the end of a command that it had started in the background.
+
+        Not called unless it is overridden.
+        """
 
     def on_settled(self, turn: Turn, settlement: Settlement) -> Any:
         """Take the notice that a continuable child has settled or ended. Optional."""
@@ -118,6 +144,28 @@ class Behaviour:
         A class that defines this can be settled and started again; one that does not is kept
         alive, since its state could not be brought back.
         """
+
+
+def interrupted_by(target: Any) -> InterruptedPolicy | None:
+    """What a behaviour says about messages whose turn a crash has cut off, if it says anything.
+
+    Raises:
+        BehaviourError: it is none of the possible values.
+    """
+    name = "interrupted" if isinstance(target, type) else "__dsh_interrupted__"
+    said: InterruptedPolicy | None = getattr(target, name, None)
+    if said is not None and said not in INTERRUPTED:
+        raise BehaviourError(f"behaviour {_name_of(target)!r}: {_not_interrupted(said)}")
+    return said
+
+
+def _check_interrupted(value: Any) -> None:
+    if value is not None and value not in INTERRUPTED:
+        raise UsageError(_not_interrupted(value))
+
+
+def _not_interrupted(value: Any) -> str:
+    return f"interrupted must be one of {', '.join(INTERRUPTED)}, not {value!r}"
 
 
 class Resolved(NamedTuple):
@@ -186,9 +234,10 @@ def _checked(target: Any, name: str) -> Resolved:
                 f"behaviour {name!r} is a class but no subclass of dsh_actors.Behaviour; "
                 "derive it from Behaviour, or name a function"
             )
+        interrupted_by(target)
         kinds = {
             _is_async(getattr(target, hook))
-            for hook in ("on_start", "on_message", "on_settled", "on_stop")
+            for hook in ("on_start", "on_message", "on_settled", "on_shell_done", "on_stop")
             if getattr(target, hook) is not getattr(Behaviour, hook)
         }
         if len(kinds) > 1:

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.actors.dispatcher import Dispatcher
+    from dsh_actors.actors.future import Future
     from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.job import Job
+    from dsh_actors.agents.message import Message
     from dsh_actors.agents.turn import Request, Turn, TurnError
     from dsh_actors.lifecycle.budget import Budget
+    from dsh_actors.shell.executor import ShellExecutor
+    from dsh_actors.shell.task import ShellResult, ShellTask
     from dsh_actors.slots import Slots
 
 
@@ -32,8 +36,15 @@ class HostPort(Protocol):
     None of it blocks.
     """
 
+    @property
+    def durable(self) -> bool:
+        """Whether there is a session store."""
+
     def turn_started(self, agent: AgentActor, turn: Turn) -> None:
         """A turn has claimed its batch and will run. Only for agents with ``reports``."""
+
+    def turn_steered(self, agent: AgentActor, turn: Turn, messages: list[Message]) -> None:
+        """A turn has taken on more. Only for agents with ``reports``."""
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """A turn has ended its work; the agent is not idle yet."""
@@ -77,6 +88,21 @@ class HostPort(Protocol):
     def remember(self, turn: Turn, type: str, body: bytes) -> None:
         """Append an event to the agent's session."""
 
+    def checkpoint(self, turn: Turn) -> Future[None]:
+        """A future that is settled once all that the agent has done so far is durable."""
+
+    def call_begin(self, turn: Turn, call: str, intent: bytes) -> Future[None]:
+        """Record that a call is about to be made; the future is settled once that is durable."""
+
+    def call_end(self, turn: Turn, call: str, outcome: bytes) -> None:
+        """Record how a call has ended."""
+
+    def shell_done(self, owner: str, notice: dict[str, Any]) -> None:
+        """A background command has ended: tell the live agent of that name, if there is one."""
+
+    def shell_ended(self, pid: int, ended: str, signal: str) -> None:
+        """A command had to be ended, which goes into the receipt."""
+
 
 class AgentHost:
     """The agents of this process and what they share.
@@ -112,6 +138,30 @@ class AgentHost:
         self.turns_per_visit = turns_per_visit
         self.slots = slots
         self.initiators = InitiatorRegistry()
+        self._shell: ShellExecutor | None = None
+
+    @property
+    def shell(self) -> ShellExecutor:
+        """Runs the commands of the agents of this process; made when one first has any."""
+        found = self._shell
+        if found is None:
+            import secrets
+
+            from dsh_actors.agents.waiting import Awaited
+            from dsh_actors.shell.executor import ShellExecutor
+            from dsh_actors.shell.tool import tell_owners
+
+            made = ShellExecutor(name=f"shell-{secrets.token_hex(2)}", future=Awaited)
+            made.on_done(self._command_ended)
+            tell_owners(made, lambda owner, notice: self.port.shell_done(owner, notice._asdict()))
+            with self.lock:
+                found = self._shell = self._shell or made  # one that is not used has no thread
+        return found
+
+    def _command_ended(self, task: ShellTask, result: ShellResult) -> None:
+        if result.ended != "exited":
+            number = "SIGKILL" if result.ended == "killed" else "SIGTERM"
+            self.port.shell_ended(task.pid, result.ended, number)
 
     def start(
         self, name: str, key: Any, target: Any, args: dict[str, Any] | None = None
@@ -174,5 +224,11 @@ class AgentHost:
         turn.signal.remove_callback(hurry)
 
     def close(self, timeout: float) -> bool:
-        """End the loop. The dispatcher belongs to whoever made it."""
+        """End all commands, then the loop. The dispatcher belongs to whoever made it."""
+        if self._shell is not None:
+            try:
+                for result in self._shell.dispose().result(timeout):
+                    self._command_ended(self._shell.task(result.task), result)
+            except TimeoutError:
+                return False
         return self.loop.close(timeout)

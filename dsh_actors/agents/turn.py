@@ -12,13 +12,16 @@ from dsh_actors.lifecycle.budget import UNLIMITED, Budget, check_amount
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from dsh_actors.agents.actor import AgentActor
+    from dsh_actors.agents.behaviour import InterruptedPolicy
+    from dsh_actors.agents.calls import TurnCalls, UnknownCall
     from dsh_actors.agents.handle import Agent
     from dsh_actors.agents.job import Job
     from dsh_actors.agents.message import Message
     from dsh_actors.agents.scope import Scope
+    from dsh_actors.agents.shell import AgentShell
     from dsh_actors.lifecycle.causes import Cause, TurnReason
     from dsh_actors.lifecycle.policy import Policy
     from dsh_actors.lifecycle.supervision import RestartType
@@ -43,6 +46,7 @@ class Request(NamedTuple):
     args: dict[str, Any] | None
     policy: Policy | None = None
     budget: Budget | None = None
+    interrupted: InterruptedPolicy | None = None
 
 
 class _Done:
@@ -66,6 +70,7 @@ class Turn:
     _error: TurnError | None = None
     _task: asyncio.Task[None] | None = None
     _thread = 0  # the ident of the thread that runs a plain turn
+    _calls: TurnCalls | None = None
 
     def __init__(self, actor: AgentActor, number: int, batch: list[Message]) -> None:
         self.number = number
@@ -137,6 +142,7 @@ class Turn:
         args: dict[str, Any] | None = None,
         policy: Policy | None = None,
         budget: Budget | None = None,
+        interrupted: InterruptedPolicy | None = None,
     ) -> Job:
         """Start a one-shot child: one message in, one outcome out, then it is gone.
 
@@ -153,6 +159,8 @@ class Turn:
             policy: what it may do; it gets what this agent's policy allows of it, and no more.
             budget: what it and those below it may use, carved out of this agent's; what is not
                 used comes back when it ends. What it has no budget for it shares.
+            interrupted: what becomes of a message whose turn a crash cuts off: ``fail`` or
+                ``retry``; by default what the behaviour says, or else ``fail``.
 
         Returns:
             A :class:`Job`, at once. Whatever becomes of the child is its outcome.
@@ -165,7 +173,7 @@ class Turn:
                 a worker only the first is raised here; the others are the job's outcome.
         """
         self._check_running()
-        request = Request(behaviour, id, isolation, restart, args, policy, budget)
+        request = Request(behaviour, id, isolation, restart, args, policy, budget, interrupted)
         return self._actor.host.port.run(self, request, codec.encode(message))
 
     def spawn(
@@ -179,6 +187,7 @@ class Turn:
         args: dict[str, Any] | None = None,
         policy: Policy | None = None,
         budget: Budget | None = None,
+        interrupted: InterruptedPolicy | None = None,
     ) -> Agent:
         """Start a continuable child and give it its first message.
 
@@ -186,8 +195,19 @@ class Turn:
         Parameters and errors are those of :meth:`run`.
         """
         self._check_running()
-        request = Request(behaviour, id, isolation, restart, args, policy, budget)
+        request = Request(behaviour, id, isolation, restart, args, policy, budget, interrupted)
         return self._actor.host.port.spawn(self, request, codec.encode(message))
+
+    @property
+    def shell(self) -> AgentShell:
+        """Runs commands for this agent: see :class:`~dsh_actors.agents.shell.AgentShell`.
+
+        Raises:
+            UsageError: this turn is over.
+        """
+        from dsh_actors.agents.shell import shell_of
+
+        return shell_of(self)
 
     @property
     def scope(self) -> Scope:
@@ -249,6 +269,77 @@ class Turn:
             note: what it is doing, in a few words.
         """
         self._actor.host.port.progress(self, done, total, note)
+
+    def checkpoint(self) -> Awaitable[None]:
+        """Return once all that this agent has done so far is durable; fail if it cannot be.
+
+        Call it before something that must not be done without a record of what led to it.
+        ``await`` it in an async behaviour. Without a session store it does nothing.
+
+        Raises:
+            StoreError: it is not durable, and may not become so.
+            Cancelled: the turn is cancelled.
+        """
+        self.check()
+        if not self._actor.host.port.durable:
+            return _Done()
+        from dsh_actors.agents.calls import checkpoint
+
+        return checkpoint(self) or _Done()
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        idempotent: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Call something that acts on the world, on the record. ``await`` it in async behaviours.
+
+        That it is about to be called, with what, is durable before it is; then its result is
+        recorded. If a crash cuts the turn off and the message is tried again (see
+        ``interrupted`` in :meth:`run`), then a call that had ended is not made again, and gives
+        the recorded result; one that may have been made raises :class:`OutcomeUnknown`. Without
+        a session store it is just called.
+
+        Parameters:
+            name: what is called, for the record.
+            function: what to call with the other arguments; it may be async in an async
+                behaviour. It returns plain data. Recorded data has no tuples, but lists.
+            key: tells the calls of one message apart, e.g. the id that a model gave to the call
+                of a tool. By default the name with the number of calls of that name so far, which
+                needs a behaviour that makes the same calls again. A second call with the same key
+                gets the result of the first.
+            idempotent: that it may be called again if nobody knows whether it has been.
+
+        Returns:
+            What the function returns.
+
+        Raises:
+            StoreError: the intent cannot be made durable; the function was not called.
+            OutcomeUnknown: it was called in a turn that was cut off, and how it ended is unknown.
+            CallFailed: it had raised in the turn that was cut off.
+            MessageError: its result cannot be recorded, since it is no plain data.
+            Cancelled: the turn is cancelled; the function was not called.
+            Exception: what the function raises.
+        """
+        from dsh_actors.agents.calls import call
+
+        return call(self, name, function, args, kwargs, key, idempotent)
+
+    @property
+    def unknown_calls(self) -> tuple[UnknownCall, ...]:
+        """The calls that earlier lives of this agent may have made, and nobody knows how they ended.
+
+        A crash has cut them off. They are reported here until a life begins after a turn that
+        has completed, whatever became of their message; tell them to the model, or look after
+        them.
+        """
+        earlier = self._actor.earlier
+        return earlier.unknown if earlier is not None else ()
 
     def remember(self, type: str, data: Any) -> None:
         """Append an event of its own to the agent's session.

@@ -174,7 +174,10 @@ class ShellExecutor:
             ShellTaskUnknown: there is no such task.
         """
         with self._lock:
-            return self._find(task_id).output.read(start, most)
+            task = self._find(task_id)
+            if task.source is not None and not task.done:
+                task.read()  # what it has written before this call is in the answer
+            return task.output.read(start, most)
 
     def result(self, task_id: str) -> Future[ShellResult]:
         """The future of a task's result.

@@ -69,7 +69,8 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
     Parameters:
         sock: the connection to the supervisor.
         params: ``worker`` (its number), ``marker``, ``max_turns`` (or a SETTINGS frame follows);
-            ``slots`` if there are any; in tests, ``gates``.
+            ``slots`` if there are any, ``durable`` if there is a session store; in tests,
+            ``gates``.
     """
     name = worker_name(params["worker"])
     behaviours.find_main = import_parent_main
@@ -81,6 +82,7 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
         lambda why: _exit(params["marker"], why),
         slots=Slots.from_plain(params.get("slots")),
     )
+    host.durable = params.get("durable", False)
     link = Link(sock, on_messages=host.act, on_close=host.end, name=name)
     host.connect(link, Reporter(link, f"{name}-reporter"))
     link.run()
@@ -121,6 +123,7 @@ class WorkerHost:
         **host: Any,
     ) -> None:
         self.end = end
+        self.durable = False
         self._host = AgentHost(self, dispatcher, max_turns=max_turns, **host)
         self._agents: dict[int, AgentActor] = {}
         # Futures of requests to the supervisor, by number.
@@ -181,7 +184,11 @@ class WorkerHost:
         agent = self._agents[key] = self._host.start(name, key, found or target, decoded)
         agent.reports = reports
         if life is not None:
-            agent.turns, agent.remembered = life
+            agent.turns, agent.remembered, calls = life
+            if calls:
+                from dsh_actors.agents.calls import Earlier
+
+                agent.earlier = Earlier(calls)
         if limits is not None:
             agent.policy = Policy.from_plain(limits[0])
             agent.meter = GrantedTurns(key, self._send) if limits[1] else None
@@ -232,7 +239,8 @@ class WorkerHost:
         agent = self._agents.get(key)
         return agent.name if agent is not None else ""
 
-    def _settings(self, max_turns: int, slots: dict[str, Any] | None) -> None:
+    def _settings(self, max_turns: int, slots: dict[str, Any] | None, durable: bool) -> None:
+        self.durable = durable
         self._host.slots = Slots.from_plain(slots)
         with self._host.lock:
             self._host.permits.resize(max_turns)
@@ -257,6 +265,11 @@ class WorkerHost:
     def turn_started(self, agent: AgentActor, turn: Turn) -> None:
         """Tell which messages were claimed."""
         self._send([frames.TURN_STARTED, agent.key, turn.number, [m.id for m in turn._batch]])
+
+    def turn_steered(self, agent: AgentActor, turn: Turn, messages: list[Message]) -> None:
+        """Tell what was taken on."""
+        ids = [message.id for message in messages]
+        self._send([frames.TURN_STEERED, agent.key, turn.number, ids])
 
     def turn_ending(self, agent: AgentActor, turn: Turn) -> None:
         """Nothing to do here: the frame goes out when the agent is free."""
@@ -293,7 +306,12 @@ class WorkerHost:
     @staticmethod
     def _started_frame(agent: AgentActor) -> list[Any]:
         hooks = agent.instance is not None
-        return [frames.STARTED, agent.key, hooks, agent.resumable, agent.takes_notices]
+        interrupted = behaviours.interrupted_by(
+            agent.call if agent.instance is None else type(agent.instance)
+        )
+        return [
+            frames.STARTED, agent.key, hooks, agent.resumable, agent.takes_notices, interrupted,
+        ]  # fmt: skip
 
     def started(self, agent: AgentActor, error: TurnError | None) -> None:
         """Report the start."""
@@ -321,6 +339,20 @@ class WorkerHost:
         """Pass it on."""
         self._send([frames.REMEMBER, turn._actor.key, type, body])
 
+    def call_end(self, turn: Turn, call: str, outcome: bytes) -> None:
+        """Pass it on."""
+        self._send([frames.CALL_ENDED, turn._actor.key, call, outcome])
+
+    def shell_done(self, owner: str, notice: dict[str, Any]) -> None:
+        """Have the supervisor deliver it, in order with everything else."""
+        for agent in list(self._agents.values()):
+            if agent.name == owner and agent.takes_shell_notices:
+                self._send([frames.NOTICE, agent.key, codec.encode(notice)])
+
+    def shell_ended(self, pid: int, ended: str, signal: str) -> None:
+        """Pass it on."""
+        self._send([frames.SHELL_ENDED, pid, ended, signal])
+
     # -- what agents ask -----------------------------------------------------------------------
 
     def run(self, turn: Turn, request: Request, body: bytes) -> Job:
@@ -337,6 +369,18 @@ class WorkerHost:
             self._request(turn, frames.SPAWN, *self._child(turn, name, request, body))
         )
 
+    def checkpoint(self, turn: Turn) -> Future[None]:
+        """Ask the supervisor, which has the store."""
+        done: Future[None] = Future()
+        self._ask_supervisor(turn, done, frames.CHECKPOINT)
+        return done
+
+    def call_begin(self, turn: Turn, call: str, intent: bytes) -> Future[None]:
+        """Have it recorded by the supervisor."""
+        done: Future[None] = Future()
+        self._ask_supervisor(turn, done, frames.CALL, call, intent)
+        return done
+
     def child(self, turn: Turn, id: str) -> Agent:
         """Find a live child."""
         return self._agent(self._request(turn, frames.CHILD, id))
@@ -352,11 +396,12 @@ class WorkerHost:
         asked = (
             name, request.id, request.isolation, request.restart, args, body, _chain(turn),
         )  # fmt: skip
-        if request.policy is None and request.budget is None:
+        if request.policy is None and request.budget is None and request.interrupted is None:
             return asked
-        return *asked, *(
+        limits = (
             None if each is None else each.to_plain() for each in (request.policy, request.budget)
         )
+        return *asked, *limits, request.interrupted
 
     def _agent(self, found: Any) -> Agent:
         id, key, session = found

@@ -109,7 +109,8 @@ class WorkerPool:
         self.workers[FIRST] = worker
         self._shared.append(worker)
         worker.adopt(self._events, process)
-        worker.queue([frames.SETTINGS, self._params["max_turns"], self._params.get("slots")])
+        params = self._params
+        worker.queue([frames.SETTINGS, params["max_turns"], params.get("slots"), params["durable"]])
         worker.flush()
 
     def _start(self, *, own: bool) -> Worker:
@@ -174,13 +175,16 @@ class WorkerPool:
             self._enders.add(thread)
 
     def _end(self, worker: Worker, force: bool, then: Callable[[], None] | None) -> None:
-        from dsh_actors.processes.proctree import end_tree
+        from dsh_actors.processes.proctree import end_tree, tree_of
 
         process = worker.process
         assert process is not None
         with worker.end_lock:  # its end and the sweep behind it may come together
             if worker.number in self.workers:
+                started: list[int] = []
                 if not force:
+                    # At the end of its link it kills all that it has started, and exits.
+                    started = [each.pid for each in tree_of(worker.pid)]
                     worker.close_link(flush_timeout=ENDING_GRACE)
                     process.wait(ENDING_GRACE)
                 ended = end_tree(
@@ -191,6 +195,12 @@ class WorkerPool:
                 )
                 process.wait(KILL_WAIT)
                 worker.close_link()
+                with self._lock:
+                    self.ended += [
+                        EndedProcess(pid, "shell", "killed", "SIGKILL")
+                        for pid in started
+                        if all(pid != each.pid for each in ended)
+                    ]
                 self._record(worker, process.poll(), ended)
         if then is not None:
             then()
