@@ -130,6 +130,7 @@ class SimulatedWorker(Worker):
             self.dispatcher, params["max_turns"], lambda _: self.die(0),
             loop=self.loop, turns_per_visit=1,
         )  # fmt: skip
+        self.host.durable = params["durable"]
         self.near.deliver = lambda batch: events.frames(self, batch)
         self.near.ended = lambda reason: events.gone(self, reason)
         self.far.deliver = self.host.act
@@ -209,7 +210,10 @@ def _frame_name(frame: list[Any]) -> str:
     return str(frame[0])
 
 
-_OPERATIONS = {"RUN", "SPAWN", "CHILD", "SEND", "ASK", "CANCEL_AGENT", "STATUS", "WHEN_IDLE"}
+_OPERATIONS = {
+    "RUN", "SPAWN", "CHILD", "SEND", "ASK", "CANCEL_AGENT", "STATUS", "WHEN_IDLE", "LEFT",
+    "CHECKPOINT", "CALL",
+}  # fmt: skip
 
 
 class SimulatedPool(WorkerPool):
