@@ -83,6 +83,7 @@ def test_what_a_killed_system_left_is_removed_and_a_living_one_stays(folder: Pat
 def test_one_that_is_stopped_is_not_taken_for_dead(folder: Path) -> None:
     with another("frozen") as (process, frozen):
         process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         with pytest.raises(ControlError, match="may be stopped or overloaded") as late:
             ControlClient.connect(timeout=0.05)
         assert late.value.type_name == "Timeout"
