@@ -70,9 +70,9 @@ def _attend(system: RunningSystem, form: Format) -> int:
         with ControlClient.connect(system.path) as client, Viewer(system):
             record = client.call("result")
     except ControlError as error:
-        if error.type_name != "ConnectionLost":
+        if error.type_name not in ("ConnectionLost", "NoSystem"):
             raise
-        record = find_record(system.id)
+        record = find_record(system.id)  # it has just ended
     except KeyboardInterrupt:
         from shlex import quote
 

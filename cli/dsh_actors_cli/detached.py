@@ -12,15 +12,17 @@ import os
 import pickle
 import socket
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dsh_actors.errors import DshActorsError
 from dsh_actors_cli import exits, output, signals
 from dsh_actors_cli.serving import Serving
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from dsh_actors.sessions import SessionStore
-    from dsh_actors.system import ActorSystem
+    from dsh_actors.system import ActorSystem, TreeNode
     from dsh_actors_cli.launch import Options
     from dsh_actors_cli.outcome import Outcome
     from dsh_actors_cli.serving import Shutdown
@@ -31,12 +33,26 @@ __all__ = ["main"]
 class _DetachedServing(Serving):
     """Opens the control socket before it says that the run is up, and keeps the result."""
 
-    waits_until_up = True
-
     def __init__(self, link: socket.socket, watch: signals.Watch) -> None:
         super().__init__()
         self._link, self._watch = link, watch
         self._system_id = ""
+        self._begun: set[str] = set()
+        self._gone: set[str] = set()
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        if event["type"] == "turn/start":
+            self._begun.add(event["agent"])
+        elif event["type"] == "agent/ended" and not event["restarting"]:
+            self._gone.add(event["agent"])
+
+    def is_up(self, asked: Iterable[str], agents: Iterable[TreeNode]) -> bool | None:
+        """An agent that was asked something has been set up if it begins a turn."""
+        begun = set(self._begun)
+        known = begun | self._gone
+        if not known.issuperset(asked) or any(node.status == "preparing" for node in agents):
+            return None
+        return begun.issuperset(asked)
 
     def up(
         self,

@@ -235,23 +235,14 @@ class _Launch:
         future.add_done_callback(self._waker.wake)
 
     def _serve(self, system: ActorSystem, store: SessionStore | None) -> None:
-        """Make the run reachable, if it has begun."""
-        if self._serving.waits_until_up and not self._await_up(system):
-            return
-        if self._asked and self._goes_on():
-            self._serving.up(system, store, self._session_id, self._shut_down)
-
-    def _await_up(self, system: ActorSystem) -> bool:
-        """Wait until every agent has been set up; return whether all that were asked have."""
-        while self._goes_on():
-            nodes = list(_walk(system.tree()))
-            there = {node.id for node in nodes if node.status not in ("stopping", "lost")}
-            # A root that is on its way out has failed, or its answer comes in a moment.
-            asked = [f for id, f in self._asked.items() if id not in there]
-            if all(f.done() for f in asked) and all(n.status != "preparing" for n in nodes):
-                return all(f.exception(timeout=0) is None for f in asked)
+        """Make the run reachable, once it has begun."""
+        while self._asked and self._goes_on():
+            is_up = self._serving.is_up(self._asked, _walk(system.tree()))
+            if is_up is not None:
+                if is_up:
+                    self._serving.up(system, store, self._session_id, self._shut_down)
+                return
             self._waker.wait(_LOOK_EVERY)
-        return False
 
     def _shut_down(self, grace: float | None) -> Future[Receipt]:
         """End the run because somebody asks for it over its socket."""
@@ -280,6 +271,7 @@ class _Launch:
                 self._fault = fault
                 self._waker.wake()
         self._reporter.hear(event)
+        self._serving.hear(event)
         if self._stream is not None:
             self._stream.put(event)
 

@@ -8,19 +8,19 @@ a run goes on as well; nobody can look at it from outside, and one line says so.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsh_actors.errors import DshActorsError
 from dsh_actors_cli import output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from dsh_actors.actors.future import Future
     from dsh_actors.control import ControlServer
     from dsh_actors.sessions import SessionStore
     from dsh_actors.supervisor.receipt import Receipt
-    from dsh_actors.system import ActorSystem
+    from dsh_actors.system import ActorSystem, TreeNode
     from dsh_actors_cli.outcome import Outcome
 
     Shutdown = Callable[[float | None], Future[Receipt]]
@@ -34,19 +34,24 @@ _PATIENCE = 1.0
 
 
 class Serving:
-    """The control socket of a run in the foreground.
-
-    Attributes:
-        waits_until_up: whether `up` is to be called only once every agent of the file has been
-            set up; it is not called at all if one of the roots cannot be.
-    """
-
-    waits_until_up = False
+    """The control socket of a run in the foreground."""
 
     def __init__(self) -> None:
         self._server: ControlServer | None = None
         self._over = threading.Event()
         self._opening: threading.Thread | None = None
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Take an event of the system; from any thread, without waiting."""
+
+    def is_up(self, asked: Iterable[str], agents: Iterable[TreeNode]) -> bool | None:
+        """Return whether the run is up; False if it never will be, None if nobody knows yet.
+
+        Parameters:
+            asked: the roots that have a prompt.
+            agents: all that live.
+        """
+        return True
 
     def up(
         self,
