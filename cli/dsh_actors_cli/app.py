@@ -49,6 +49,9 @@ Examples:
   dsh-actors run tree.yaml "Review the last commit" --workers 4
   dsh-actors run tree.yaml --set root=src --output-format json | jq .result
   dsh-actors check tree.yaml
+  dsh-actors run tree.yaml --detach
+  dsh-actors tree --watch
+  dsh-actors send reviewer "Look at the tests as well" --wait
   dsh-actors sessions list
 
 \b
