@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import select
-import socket
-import struct
 from collections import deque
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from dsh_actors import codec
-from dsh_actors.control.discovery import find_system
-from dsh_actors.control.peer import peer_uid
+from dsh_actors.control.dialling import dial, path_of, ready
 from dsh_actors.control.protocol import (
     END,
     ERROR,
@@ -29,9 +24,11 @@ from dsh_actors.control.protocol import (
     request_frame,
     to_error,
 )
-from dsh_actors.errors import ControlError, DshActorsError, UsageError
+from dsh_actors.errors import ControlError
 
 if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -43,7 +40,6 @@ TIMEOUT: Final = 10.0
 _PATIENT = frozenset(("stop", "drain", "shutdown", "result", "idle"))
 _UNSET: Any = object()
 _READ = 256 << 10
-_TIMEVAL = struct.Struct("@ll")
 
 
 class ControlClient:
@@ -87,8 +83,8 @@ class ControlClient:
             ControlError: there is no such system (the message names those that run), it does not
                 answer, or it is of a version that this one does not understand.
         """
-        path = _path_of(target, folder)
-        client = cls(_open(path, timeout), str(path))
+        path = path_of(target, folder)
+        client = cls(dial(path, timeout), str(path))
         try:
             client.hello = client.call("hello", timeout=timeout, protocol=PROTOCOL)
             spoken = client.hello.get("protocol") if isinstance(client.hello, dict) else None
@@ -210,14 +206,14 @@ class ControlClient:
     def _wait(self, deadline: float | None, what: str, *, writing: bool = False) -> None:
         """Wait for the socket, and take in what has come."""
         left = None if deadline is None else max(0.0, deadline - monotonic())
-        ready = _ready(self._socket, left, writing=writing)
-        if ready & ~select.POLLOUT:
+        found = ready(self._socket, left, writing=writing)
+        if found & ~select.POLLOUT:
             try:
                 self._receive()
             except BadFrame as error:
                 self._fail(error)
                 raise
-        elif not ready:
+        elif not found:
             raise ControlError(
                 f"{self._where}: the system {what}; it may be stopped or overloaded",
                 type_name="Timeout",
@@ -266,7 +262,7 @@ class ControlClient:
     def _explain(self, error: OSError) -> None:
         """The system takes nothing more; raise what it said before, if it said why."""
         while self._failure is None:
-            if not _ready(self._socket, 0.0):
+            if not ready(self._socket, 0.0):
                 self._fail(
                     ControlError(
                         f"{self._where}: the connection is broken: {error.strerror or error}",
@@ -362,60 +358,3 @@ class Stream:
     def _end(self) -> None:
         self.over = True
         self._client._arrived.pop(self._id, None)
-
-
-def _ready(connection: socket.socket, timeout: float | None, *, writing: bool = False) -> int:
-    """Wait until something can be read or written; 0 if not in time. Any descriptor will do."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN | (select.POLLOUT if writing else 0))
-    found = poll.poll(None if timeout is None else timeout * 1000)
-    return found[0][1] if found else 0
-
-
-def _path_of(target: str | Path | None, folder: Path | None) -> Path:
-    if isinstance(target, Path):
-        return target
-    if target is not None and "/" in target:
-        return Path(target)
-    if target == "":
-        raise UsageError("the id of a system is not empty; leave it out for the only one")
-    return find_system(target, folder).path
-
-
-def _open(path: Path, timeout: float) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # The kernel waits for a place in a full queue; a time-out of Python's would not.
-        seconds, rest = divmod(max(timeout, 0.001), 1)
-        patience = _TIMEVAL.pack(int(seconds), int(rest * 1_000_000))
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
-        connection.connect(os.fspath(path))
-        uid = peer_uid(connection)
-        if uid is not None and uid != os.geteuid():
-            raise ControlError(
-                f"{path}: this socket belongs to another user (uid {uid}); it is not used",
-                type_name="UnsafeFolder",
-            )
-        connection.setblocking(False)
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, DshActorsError) or not isinstance(error, OSError):
-            raise
-        raise _not_connected(path, error) from error
-    return connection
-
-
-def _not_connected(path: Path, error: OSError) -> ControlError:
-    if isinstance(error, BlockingIOError | TimeoutError):
-        return ControlError(
-            f"{path}: the system does not take connections; it may be stopped or overloaded",
-            type_name="Timeout",
-        )
-    if isinstance(error, ConnectionRefusedError | FileNotFoundError):
-        return ControlError(
-            f"{path}: nobody listens there; the system has ended. dsh-actors ps shows what runs",
-            type_name="NoSystem",
-        )
-    return ControlError(
-        f"{path}: cannot connect: {error.strerror or error}", type_name="ConnectionLost"
-    )

@@ -13,42 +13,25 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dsh_actors import __version__, codec
-from dsh_actors.control.connection import Connection, Waiting
+from dsh_actors.control.connection import Connection
+from dsh_actors.control.desk import Desk
 from dsh_actors.control.door import Door, turn_away
 from dsh_actors.control.limits import Throttle
-from dsh_actors.control.protocol import (
-    END,
-    ERROR,
-    EVENT,
-    OK,
-    PROTOCOL,
-    BadFrame,
-    error_data,
-)
-from dsh_actors.control.verbs import checked
-from dsh_actors.control.watching import Hub, Stream
-from dsh_actors.errors import ControlError, DshActorsError, SystemClosed, UsageError
+from dsh_actors.control.watching import Hub
+from dsh_actors.errors import ControlError
 from dsh_actors.observe.logging import get_logger
 
 if TYPE_CHECKING:
     from dsh_actors.control.discovery import Record
     from dsh_actors.control.endpoint import Endpoint
     from dsh_actors.control.limits import Limits
-    from dsh_actors.control.protocol import Request
     from dsh_actors.control.verbs import Verbs
     from dsh_actors.sessions.store import SessionStore
     from dsh_actors.system import ActorSystem
 
 __all__ = ["Loop"]
-
-_WATCH_FIELDS = {
-    "agent": (str, type(None)),
-    "session": (str, type(None)),
-    "events": (bool, type(None)),
-}
 
 
 class Loop:
@@ -73,10 +56,7 @@ class Loop:
         limits: Limits,
     ) -> None:
         self._endpoint = endpoint
-        self._system = system
-        self._store = store
         self._verbs = verbs
-        self._record = record
         self._limits = limits
         self._log = get_logger("dsh_actors.control")
         self._closing = threading.Event()
@@ -85,11 +65,12 @@ class Loop:
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
         self._rung = False
-        self._hub = Hub(system, store, limits, self._wake)
+        self.hub = Hub(system, store, limits, self._wake)
         self._connections: dict[Connection, int] = {}  # and what the selector looks for
         self._settled: deque[tuple[Connection, int]] = deque()
         self._selector.register(self._bell, selectors.EVENT_READ)
         self._door = Door(endpoint.listener, self._selector)
+        self._desk = Desk(system, store, verbs, record, limits, self)
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -97,6 +78,11 @@ class Loop:
         """Have it end, soon."""
         self._closing.set()
         self._ring()
+
+    @property
+    def peers_checked(self) -> bool:
+        """Whether the kernel says who connects."""
+        return self._door.peers_checked
 
     def _wake(self) -> None:
         if not self._rung:
@@ -112,7 +98,8 @@ class Loop:
         self._bell.recv(4096)
         self._rung = False
 
-    def _on_settled(self, connection: Connection, id: int) -> None:
+    def settled(self, connection: Connection, id: int) -> None:
+        """Have a request answered whose work is done."""
         self._settled.append((connection, id))
         self._wake()
 
@@ -145,7 +132,7 @@ class Loop:
         except Exception:
             self._log.exception("the control server did not end in order")
         finally:
-            self._hub.close()
+            self.hub.close()
             for connection in list(self._connections):
                 self._close(connection)
             self._endpoint.close()
@@ -167,8 +154,8 @@ class Loop:
         self._answer_settled(now)
         self._verbs.new_pass()
         for connection in list(self._connections):
-            self._do_one(connection, now)
-        more = self._hub.distribute(now)
+            self._desk.serve(connection, now)
+        more = self.hub.distribute(now)
         for connection in list(self._connections):
             more |= self._tidy(connection, now)
         return more or bool(self._settled)
@@ -249,138 +236,16 @@ class Loop:
         if self._connections.pop(connection):
             self._selector.unregister(connection.socket)
         for stream in connection.streams.values():
-            self._hub.remove(stream)
+            self.hub.remove(stream)
         connection.streams.clear()
         connection.waiting.clear()
         connection.closed = True
         connection.socket.close()
 
-    # -- requests --------------------------------------------------------------------------------
-
-    def _do_one(self, connection: Connection, now: float) -> None:
-        try:
-            request = connection.next_request(now)
-            if request is None:
-                return
-            if not connection.greeted:
-                self._greet(connection, request, now)
-                return
-        except BadFrame as error:
-            connection.refuse(error, now)
-            return
-        try:
-            self._do(connection, request, now)
-        except DshActorsError as error:
-            connection.send_error(request.id, error, now)
-        except Exception as error:
-            self._log.exception("a request of a client failed", verb=request.verb)
-            connection.send_error(request.id, error, now)
-
-    def _greet(self, connection: Connection, request: Request, now: float) -> None:
-        if request.verb != "hello":
-            raise BadFrame("the first request must be hello")
-        spoken = request.fields.get("protocol")
-        if spoken != PROTOCOL:
-            connection.refuse(
-                ControlError(
-                    f"system {self._record.id} is of dsh-actors {__version__} and speaks version "
-                    f"{PROTOCOL} of the control protocol, not {spoken!r:.20}; use that version",
-                    type_name="VersionMismatch",
-                ),
-                now,
-            )
-            return
-        connection.greeted = True
-        connection.send(request.id, OK, codec.encode(self._hello()), now)
-
-    def _hello(self) -> dict[str, Any]:
-        record = self._record
-        return {
-            "protocol": PROTOCOL,
-            "version": __version__,
-            "system": record.id,
-            "name": record.name,
-            "pid": record.pid,
-            "started": record.started,
-            "store": self._store is not None,
-            "peers_checked": self._door.peers_checked,
-            "verbs": ["hello", *self._verbs.names, "watch", "unwatch"],
-        }
-
-    def _do(self, connection: Connection, request: Request, now: float) -> None:
-        id, verb, fields = request
-        if id in connection.waiting or id in connection.streams:
-            raise UsageError(f"the id {id} belongs to another request that is not done")
-        if verb == "hello":
-            answer: bytes | Waiting = codec.encode(self._hello())
-        elif verb == "watch":
-            self._watch(connection, id, now, **checked(verb, fields, _WATCH_FIELDS))
-            return
-        elif verb == "unwatch":
-            answer = self._unwatch(connection, now, **checked(verb, fields, {"stream": (int,)}))
-        else:
-            if len(connection.waiting) >= self._limits.open_requests:
-                raise ControlError(
-                    f"{len(connection.waiting)} requests of this client wait for their answers; "
-                    "wait for some of them, or use another connection",
-                    type_name="Busy",
-                )
-            answer = self._verbs.do(verb, fields)
-        if isinstance(answer, Waiting):
-            connection.waiting[id] = answer
-            answer.future.add_done_callback(lambda _: self._on_settled(connection, id))
-        else:
-            connection.send(id, OK, answer, now)
-
     def _answer_settled(self, now: float) -> None:
         while self._settled:
             connection, id = self._settled.popleft()
-            waiting = connection.waiting.pop(id, None)
-            if waiting is not None:
-                good, data = waiting.answer()
-                connection.send(id, OK if good else ERROR, data, now)
-
-    # -- streams ---------------------------------------------------------------------------------
-
-    def _watch(
-        self,
-        connection: Connection,
-        id: int,
-        now: float,
-        agent: str | None = None,
-        session: str | None = None,
-        events: bool | None = None,
-    ) -> None:
-        limits = self._limits
-        if len(connection.streams) >= limits.streams:
-            raise ControlError(
-                f"one client may have {limits.streams} streams; end one of them first",
-                type_name="Busy",
-            )
-        if events is None:
-            events = session is None
-        if agent is not None:
-            if session is not None:
-                raise UsageError("watch takes an agent or a session, not both")
-            session = self._system.agent(agent).session_id
-        elif session is not None and self._store is None:
-            raise UsageError("this system has no store, so that there are no sessions to watch")
-        stream = Stream(
-            connection, id,
-            agent=agent, session=session, events=events, limit=limits.stream_events,
-        )  # fmt: skip
-        self._hub.add(stream)
-        connection.streams[id] = stream
-        begun = {"type": "watching", "system": self._record.id, "session": session}
-        connection.send(id, EVENT, codec.encode(begun), now)
-
-    def _unwatch(self, connection: Connection, now: float, stream: int) -> bytes:
-        found = connection.streams.pop(stream, None)
-        if found is None:
-            raise UsageError(f"there is no stream {stream}")
-        self._hub.remove(found)
-        connection.send(stream, END, codec.encode(None), now)
-        return codec.encode(None)
+            self._desk.answer(connection, id, now)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -388,17 +253,9 @@ class Loop:
         """Answer what is done, refuse the rest, and give clients a moment to read it."""
         now = time.monotonic()
         self._door.shut()
-        self._hub.finish(now)
-        over = SystemClosed(f"system {self._record.id} is ending and answers no more")
+        self.hub.finish(now)
         for connection in list(self._connections):
-            for id, waiting in list(connection.waiting.items()):
-                good, data = (
-                    waiting.answer() if waiting.future.done() else (False, error_data(over))
-                )
-                connection.send(id, OK if good else ERROR, data, now)
-            connection.waiting.clear()
-            for id in connection.streams:
-                connection.send(id, END, codec.encode(None), now)
+            self._desk.say_goodbye(connection, now)
             connection.closing_since = connection.closing_since or now
         while self._connections:
             for connection in list(self._connections):

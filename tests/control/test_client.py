@@ -259,6 +259,6 @@ def test_a_request_larger_than_all_buffers_is_taken_whole(
 def test_the_socket_of_another_user_is_not_used(
     server: ControlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsh_actors.control.client.peer_uid", lambda _: 12345)
+    monkeypatch.setattr("dsh_actors.control.dialling.peer_uid", lambda _: 12345)
     error = fails(lambda: ControlClient.connect(server.path))
     assert "belongs to another user (uid 12345)" in str(error)
