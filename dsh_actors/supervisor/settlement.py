@@ -48,7 +48,8 @@ class Settlement:
             ):
                 return
             order = core.tree.mark([node], "disposed")
-            teardown.cut_locked(order, "disposed", keep_inbox=False)
+            marked = teardown.cut_locked(order, "disposed", keep_inbox=False)
+        teardown.notify(marked, "disposed")  # quiet messages may have waited for a next turn
         teardown.disposals.begin(node)
 
     def released(self, node: Node) -> None:

@@ -50,6 +50,8 @@ class Simulation:
         failing: how likely a commit fails, from 0 to 1.
         hanging: how likely the store hangs for good.
         workers: how many shared workers there may be.
+        before: a run whose system has crashed; this one is a new system on what its store had
+            committed, some time later.
         options: further parameters of :class:`~dsh_actors.ActorSystem`.
     """
 
@@ -61,15 +63,22 @@ class Simulation:
         failing: float = 0.0,
         hanging: float = 0.0,
         workers: int = 2,
+        before: Simulation | None = None,
         **options: Any,
     ) -> None:
         self.seed = seed
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
-        self.store = (
-            SimulatedStore(self.scheduler, failing=failing, hanging=hanging) if store else None
-        )
-        self._runtime = SimulatedRuntime(self.scheduler)
+        self.store: SimulatedStore | None = None
+        tokens = 0
+        if before is not None:
+            assert before.store is not None
+            self.scheduler.now = before.scheduler.now + self.random.choice([0.0, 1.0, 3600.0])
+            self.store = before.store.reopened(self.scheduler)
+            tokens = before._runtime.tokens
+        elif store:
+            self.store = SimulatedStore(self.scheduler, failing=failing, hanging=hanging)
+        self._runtime: SimulatedRuntime = SimulatedRuntime(self.scheduler, tokens)
         self._outside = SimulatedLoop("outside", self.scheduler)
         self._tasks: list[Any] = []
         self._coroutines: list[Coroutine[Any, Any, Any]] = []
@@ -161,7 +170,32 @@ class Simulation:
         finally:
             self._close()
 
-    def _drive(self, scenario: Callable[[Simulation], Awaitable[None]], most: int) -> None:
+    def crash(
+        self, scenario: Callable[[Simulation], Awaitable[None]], steps: int, *, most: int = 20_000
+    ) -> bool:
+        """Run a scenario for so many steps; then the process of the system is gone, as it is.
+
+        Returns:
+            False if the run was through before.
+
+        Raises:
+            Failure: an invariant did not hold until then, or something was raised.
+        """
+        try:
+            return self._drive(scenario, most, steps)
+        except Failure:
+            raise
+        except (Exception, AssertionError) as error:
+            raise Failure(self.seed, error, self.scheduler.trace) from error
+        finally:
+            self._close()
+
+    def _drive(
+        self,
+        scenario: Callable[[Simulation], Awaitable[None]],
+        most: int,
+        crash_after: int | None = None,
+    ) -> bool:
         receipts: list[Any] = []
 
         async def main() -> None:
@@ -172,6 +206,8 @@ class Simulation:
         self.start(main(), "scenario")
         while self.scheduler.step():
             self.watch.after_step()
+            if crash_after is not None and len(self.scheduler.trace) >= crash_after:
+                return True
             if len(self.scheduler.trace) > most:
                 raise Stuck(f"it goes on after {most} steps")
         for task in self._tasks:
@@ -184,6 +220,7 @@ class Simulation:
             )
         if not receipts[0].survivors:
             self.watch.at_end(self.store)
+        return False
 
     def _close(self) -> None:
         """Leave nothing behind, however the run ended."""

@@ -207,11 +207,12 @@ class SimulatedRuntime(Runtime):
     turns_per_visit = 1
     may_wait = False
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, tokens: int = 0) -> None:
         self.scheduler = scheduler
         self.background = Tasks(scheduler, "background")
         self.pool_made: SimulatedPool | None = None
-        self._tokens = 0
+        self.tokens = tokens
+        """How many were given."""
 
     @property
     def pid(self) -> int:
@@ -228,8 +229,8 @@ class SimulatedRuntime(Runtime):
 
     def token(self) -> str:
         """The same in every run."""
-        self._tokens += 1
-        return f"{self._tokens:04x}"
+        self.tokens += 1
+        return f"{self.tokens:04x}"
 
     def session_id(self) -> str:
         """The same in every run."""
