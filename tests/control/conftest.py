@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dsh_actors as dsh
 from dsh_actors.control import ControlClient, ControlServer
-from tests.control.raw import Gate
+from tests.control.raw import UNHURRIED, Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -33,6 +34,28 @@ def system() -> Iterator[dsh.ActorSystem]:
 def server(system: dsh.ActorSystem, folder: Path) -> Iterator[ControlServer]:
     with ControlServer(system) as server:
         yield server
+
+
+@pytest.fixture
+def serve(system: dsh.ActorSystem, folder: Path) -> Iterator[Callable[..., ControlServer]]:
+    """Starts a server with other limits."""
+    servers = []
+
+    def start(**limits: Any) -> ControlServer:
+        server = ControlServer(system, limits=replace(UNHURRIED, **limits))
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def unhurried(serve: Callable[..., ControlServer]) -> ControlServer:
+    """A server whose deadlines have no part in a test."""
+    return serve()
 
 
 @pytest.fixture

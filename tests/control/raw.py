@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from dsh_actors import codec
+from dsh_actors.control import ControlClient
+from dsh_actors.control.limits import Limits
 from dsh_actors.control.protocol import (
     ERROR,
     MAX_FRAME_BYTES,
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from typing import Self
 
     import dsh_actors as dsh
+    from dsh_actors.control import ControlServer
+
+FLOOD = request_frame(7, "receipt", {})
+UNHURRIED = Limits(stall=600.0, frame=600.0, hello=600.0)
+"""So that deadlines have no part in a test, but for those that it sets itself."""
 
 PATIENCE = 20.0
 """Seconds after which a test gives up; none of them waits for so long if all is well."""
@@ -113,3 +120,31 @@ class Gate:
         while not self.opened.wait(0.01):
             turn.check()
         return message
+
+
+def fill(client: Raw, data: bytes) -> int:
+    """Send until the other side takes no more; how many bytes that were."""
+    client.socket.setblocking(False)
+    sent, view = 0, memoryview(data * 100)
+    try:
+        while True:
+            sent += client.socket.send(view[sent % len(data) :])
+    except BlockingIOError:
+        return sent
+    finally:
+        client.socket.settimeout(PATIENCE)
+
+
+def is_well(server: ControlServer, echo: dsh.Agent) -> None:
+    """The tree answers, and so does the control plane to somebody else."""
+    assert echo.ask("tree").result(PATIENCE) == "tree"
+    with ControlClient.connect(server.path, timeout=PATIENCE) as client:
+        answer = client.call("send", agent="echo", body="control", wait=True, timeout=PATIENCE)
+        assert answer["result"] == "control"
+
+
+def wait_until_alone(server: ControlServer, echo: dsh.Agent) -> None:
+    """Wait until the server has closed all its clients; the tree must be well meanwhile."""
+    assert server._loop is not None
+    while server._loop._connections:
+        assert echo.ask(1).result(PATIENCE) == 1

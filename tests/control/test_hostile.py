@@ -1,4 +1,4 @@
-"""Clients that stall, flood, send garbage or vanish: nobody else notices, least of all the tree."""
+"""Clients that send garbage, vanish, or come in great numbers: nobody else notices."""
 
 from __future__ import annotations
 
@@ -12,253 +12,20 @@ import pytest
 import dsh_actors as dsh
 from dsh_actors import codec
 from dsh_actors.control import ControlClient, ControlError, ControlServer
-from dsh_actors.control.limits import Limits, Throttle
 from dsh_actors.control.protocol import PROTOCOL, request_frame
-from tests.control.raw import PATIENCE, Gate, Raw, framed
+from tests.control.raw import (
+    FLOOD,
+    PATIENCE,
+    UNHURRIED,
+    Gate,
+    Raw,
+    framed,
+    is_well,
+    wait_until_alone,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-BRIEF = Limits(clients=8, hello=0.05, frame=0.05, stall=0.05, spare=0.0)
-UNHURRIED = Limits(stall=600.0, frame=600.0, hello=600.0)
-FLOOD = request_frame(7, "receipt", {})
-
-
-@pytest.fixture
-def brief(system: dsh.ActorSystem, folder: Path) -> Iterator[ControlServer]:
-    """A server without patience."""
-    with ControlServer(system, limits=BRIEF) as server:
-        yield server
-
-
-@pytest.fixture
-def unhurried(system: dsh.ActorSystem, folder: Path) -> Iterator[ControlServer]:
-    """One whose deadlines have no part in a test."""
-    with ControlServer(system, limits=UNHURRIED) as server:
-        yield server
-
-
-def fill(client: Raw, data: bytes) -> int:
-    """Send until the other side takes no more; how many bytes that were."""
-    client.socket.setblocking(False)
-    sent, view = 0, memoryview(data * 100)
-    try:
-        while True:
-            sent += client.socket.send(view[sent % len(data) :])
-    except BlockingIOError:
-        return sent
-    finally:
-        client.socket.settimeout(PATIENCE)
-
-
-def is_well(server: ControlServer, echo: dsh.Agent) -> None:
-    """The tree answers, and so does the control plane to somebody else."""
-    assert echo.ask("tree").result(PATIENCE) == "tree"
-    with ControlClient.connect(server.path, timeout=PATIENCE) as client:
-        answer = client.call("send", agent="echo", body="control", wait=True, timeout=PATIENCE)
-        assert answer["result"] == "control"
-
-
-# -- stalls -------------------------------------------------------------------------------------
-
-
-def test_the_tree_answers_while_a_client_stalls_with_full_buffers(
-    unhurried: ControlServer, system: dsh.ActorSystem, echo: dsh.Agent
-) -> None:
-    system.create(lambda turn, message: "x" * message, id="large")
-    with Raw(unhurried.path) as stalled, Raw(unhurried.path) as watcher:
-        watcher.request("watch")
-        for _ in range(40):  # it gets an answer of a megabyte for each, and reads none
-            stalled.request("send", agent="large", body=1 << 20, wait=True)
-        fill(stalled, FLOOD)
-        for number in range(300):
-            assert echo.ask(number).result(PATIENCE) == number
-        is_well(unhurried, echo)
-        assert unhurried._loop is not None
-        held = [each._outbox_bytes for each in unhurried._loop._connections]
-        # What is still to be sent is bounded, and so is what has come in and was not looked at.
-        assert max(held) < UNHURRIED.outbox + UNHURRIED.open_requests * (1 << 20)
-        assert max(len(each._inbox) for each in unhurried._loop._connections) < 2 << 20
-
-
-def test_a_client_that_does_not_read_its_answers_is_closed(
-    brief: ControlServer, system: dsh.ActorSystem, echo: dsh.Agent
-) -> None:
-    system.create(lambda turn, message: "x" * message, id="large")
-    with Raw(brief.path) as stalled:
-        stalled.request("send", agent="large", body=8 << 20, wait=True)
-        wait_until_alone(brief, echo)
-        assert stalled.last_word() is None  # its buffer has no room for that either
-
-
-def test_a_watcher_that_does_not_read_is_closed(
-    brief: ControlServer, system: dsh.ActorSystem, echo: dsh.Agent
-) -> None:
-    with Raw(brief.path) as stalled:
-        stalled.request("watch")
-        assert stalled.frame() is not None
-        while system._core.observer is not None:  # until it is given up
-            system._core.emit("progress", agent="a", note="x" * 10_000)
-        wait_until_alone(brief, echo)
-
-
-def wait_until_alone(server: ControlServer, echo: dsh.Agent) -> None:
-    """Wait until the server has closed all its clients; the tree must be well meanwhile."""
-    assert server._loop is not None
-    while server._loop._connections:
-        assert echo.ask(1).result(PATIENCE) == 1
-
-
-def test_one_that_reads_a_little_now_and_then_is_closed_all_the_same(
-    brief: ControlServer, system: dsh.ActorSystem, echo: dsh.Agent
-) -> None:
-    system.create(lambda turn, message: "x" * message, id="large")
-    with Raw(brief.path) as slow:
-        slow.request("send", agent="large", body=8 << 20, wait=True)
-        assert brief._loop is not None
-        while brief._loop._connections:
-            slow.socket.recv(1)  # each is progress, and no frame is ever done
-
-
-def test_who_rings_while_the_ring_is_taken_does_not_silence_the_bell(
-    server: ControlServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop = server._loop
-    assert loop is not None
-    assert server.close()
-
-    class Bell:
-        def recv(self, size: int) -> bytes:
-            loop._wake()
-            return b"."
-
-    loop._bell = Bell()  # type: ignore[assignment]
-    loop._rung = True
-    loop._hush()
-    assert not loop._rung  # or nobody would ever ring again
-
-
-# -- floods -------------------------------------------------------------------------------------
-
-
-def test_a_flood_of_requests_is_done_in_turn_with_others(
-    unhurried: ControlServer, echo: dsh.Agent
-) -> None:
-    with Raw(unhurried.path) as flood:
-        fill(flood, FLOOD)
-        is_well(unhurried, echo)
-        fill(flood, FLOOD)
-        is_well(unhurried, echo)
-
-
-def test_each_client_gets_one_request_done_in_a_pass(
-    unhurried: ControlServer, system: dsh.ActorSystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    loop = unhurried._loop
-    assert loop is not None
-    true_do, gate = loop._verbs.do, Gate()
-
-    def do(verb: str, fields: dict[str, Any]) -> Any:
-        done.append(verb)
-        if verb == "agent":
-            gate.entered.set()
-            gate.opened.wait(PATIENCE)
-        return true_do(verb, fields)
-
-    monkeypatch.setattr(loop._verbs, "do", do)
-    with Raw(unhurried.path) as holding, Raw(unhurried.path) as many, Raw(unhurried.path) as few:
-        holding.request("agent", agent="x")
-        assert gate.entered.wait(PATIENCE)
-        for _ in range(50):
-            many.request("receipt")
-        few.request("tree")
-        gate.opened.set()
-        assert few.frame() is not None
-        assert done.index("tree") <= 4
-
-
-def test_only_so_many_requests_of_a_client_may_wait(
-    client: ControlClient, system: dsh.ActorSystem, gate: Gate
-) -> None:
-    system.create(gate.behaviour, id="slow")
-    limit = Limits().open_requests
-    for _ in range(limit):
-        client._request("send", {"agent": "slow", "body": 1, "wait": True})
-    with pytest.raises(ControlError, match="64 requests of this client wait") as busy:
-        client.call("send", agent="slow", body=1, wait=True)
-    assert busy.value.type_name == "Busy"
-    gate.opened.set()
-    assert client._next(limit + 1, PATIENCE)[0] == "ok"
-
-
-def test_an_id_is_not_used_twice_at_once(
-    server: ControlServer, system: dsh.ActorSystem, gate: Gate
-) -> None:
-    system.create(gate.behaviour, id="slow")
-    with Raw(server.path) as client:
-        frame = request_frame(5, "send", {"agent": "slow", "body": 1, "wait": True})
-        client.send(frame + frame)
-        found = client.frame()
-        assert found is not None
-        assert found[:2] == (5, "error")
-        assert "belongs to another request" in found[2]["message"]
-
-
-def test_all_who_ask_for_the_tree_at_once_share_one_look_at_it(
-    unhurried: ControlServer, system: dsh.ActorSystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[int] = []
-    true_tree = system.tree
-    monkeypatch.setattr(system, "tree", lambda: looks.append(1) or true_tree())
-    gate, loop = Gate(), unhurried._loop
-    assert loop is not None
-    true_agent = loop._verbs._table["agent"]
-
-    def agent(**fields: Any) -> Any:
-        gate.entered.set()
-        gate.opened.wait(PATIENCE)
-        return true_agent(**fields)
-
-    monkeypatch.setitem(loop._verbs._table, "agent", agent)
-    clients = [Raw(unhurried.path) for _ in range(20)]
-    with Raw(unhurried.path) as holding:
-        holding.request("agent", agent="x")
-        assert gate.entered.wait(PATIENCE)
-        for client in clients:
-            client.request("tree")
-        gate.opened.set()
-        for client in clients:
-            assert client.frame() is not None
-            client.close()
-    assert len(looks) <= 2  # those that were looked at before the gate, and the rest
-
-
-def test_the_throttle_lets_a_burst_pass_and_then_keeps_to_its_share() -> None:
-    throttle = Throttle(0.25, 0.1, now=0.0)
-    assert throttle.spent(0.1, 0.0) == 0.0
-    assert throttle.spent(0.05, 0.0) == pytest.approx(0.2)
-    assert throttle.spent(0.0, 0.2) == pytest.approx(0.0, abs=1e-9)
-    used, now = 0.0, 0.2
-    while now < 100:
-        pause = throttle.spent(0.01, now)
-        used += 0.01
-        now += 0.01 + pause
-    assert used == pytest.approx(25, rel=0.02)
-    throttle.spent(0.0, 1000.0)  # what was not used is not saved up
-    assert throttle.spent(0.1 + 0.05, 1000.0) == pytest.approx(0.2)
-
-
-def test_the_server_rests_when_it_has_used_up_its_share(
-    system: dsh.ActorSystem, folder: Path, echo: dsh.Agent
-) -> None:
-    tight = Limits(share=0.001, burst=0.0)
-    with ControlServer(system, limits=tight) as server, Raw(server.path) as flood:
-        fill(flood, FLOOD)
-        for number in range(200):
-            assert echo.ask(number).result(PATIENCE) == number
-        assert server.close()  # also while it rests
+    from collections.abc import Callable
 
 
 # -- garbage ------------------------------------------------------------------------------------
@@ -356,20 +123,24 @@ def test_who_closes_only_the_way_out_still_gets_its_answers(server: ControlServe
         assert client.frame() is None
 
 
-def test_a_half_open_connection_has_a_deadline(brief: ControlServer) -> None:
+def test_a_half_open_connection_has_a_deadline(serve: Callable[..., ControlServer]) -> None:
+    brief = serve(hello=0.05)
     with Raw(brief.path, hello=False) as silent:
         assert "has not said hello within 0.05 s" in silent.last_word()["message"]
 
 
-def test_half_a_frame_has_a_deadline(brief: ControlServer) -> None:
+def test_half_a_frame_has_a_deadline(serve: Callable[..., ControlServer]) -> None:
+    brief = serve(frame=0.05)
     with Raw(brief.path) as half:
         half.send(FLOOD[:-1])
         assert "a frame has not arrived within 0.05 s" in half.last_word()["message"]
 
 
-def test_an_idle_client_has_none(brief: ControlServer) -> None:
-    with Raw(brief.path) as idle, Raw(brief.path, hello=False) as silent:
-        assert silent.last_word()  # longer than any deadline of the other would have been
+def test_an_idle_client_has_none(serve: Callable[..., ControlServer]) -> None:
+    brief = serve(frame=0.05, stall=0.05)
+    with Raw(brief.path) as idle, Raw(brief.path) as half:
+        half.send(FLOOD[:-1])
+        assert half.last_word()  # longer than any deadline of the other would have been
         assert idle.ask("receipt")["agents"] == []
 
 
@@ -404,10 +175,11 @@ def test_two_hundred_clients(unhurried: ControlServer, echo: dsh.Agent, gate: Ga
 
 
 def test_the_place_of_an_idle_client_goes_to_one_that_comes(
-    brief: ControlServer, system: dsh.ActorSystem, gate: Gate
+    serve: Callable[..., ControlServer], system: dsh.ActorSystem, gate: Gate
 ) -> None:
+    brief = serve(clients=8, spare=0.0)
     system.create(gate.behaviour, id="slow")
-    clients = [Raw(brief.path) for _ in range(BRIEF.clients)]
+    clients = [Raw(brief.path) for _ in range(8)]
     for client in clients[1:]:
         client.request("send", agent="slow", body=1, wait=True)
     for client in clients[1:]:
