@@ -13,7 +13,7 @@ import json
 import os
 from typing import IO, TYPE_CHECKING, Any
 
-from dsh_actors.errors import DshActorsError
+from dsh_actors.errors import DshActorsError, StoreError
 from dsh_actors_cli import exits, output
 from dsh_actors_cli.outcome import Outcome, Verdict, result_object
 
@@ -39,12 +39,10 @@ _SILENT = 30 * 86400
 
 
 def runs_dir() -> Path:
-    """Return the folder of detached runs, made if it is missing."""
+    """Return the folder of detached runs. It is not created here."""
     from dsh_actors.sessions.paths import state_dir
 
-    folder = state_dir() / "runs"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return state_dir() / "runs"
 
 
 def file_of(system_id: str, kind: str) -> Path:
@@ -65,6 +63,7 @@ def new_log() -> tuple[IO[bytes], Path]:
     Raises:
         OSError: it cannot be made.
     """
+    runs_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
     path = runs_dir() / f"starting-{os.getpid()}.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     return open(descriptor, "ab", buffering=0), path
@@ -126,12 +125,19 @@ def write(system_id: str, record: Mapping[str, Any]) -> None:
 
 
 def find_record(system: str) -> Mapping[str, Any] | None:
-    """Return the record of the ended run with this id, or whose id alone begins so."""
+    """Return the record of the ended run with this id, or whose id alone begins so.
+
+    Raises:
+        StoreError: it is damaged.
+    """
     exact = file_of(system, "json")
     found = [exact] if exact.exists() else list(runs_dir().glob(f"{_escaped(exact.stem)}*.json"))
     if len(found) != 1:
         return None
-    record: Mapping[str, Any] = json.loads(found[0].read_text(encoding="utf-8"))
+    try:
+        record: Mapping[str, Any] = json.loads(found[0].read_bytes())
+    except ValueError as error:
+        raise StoreError(f"{found[0]}: the result of this run is damaged: {error}") from None
     return record
 
 

@@ -27,7 +27,7 @@ __all__ = ["export_session", "fork_session", "import_sessions", "remove_sessions
 _PATIENCE = 60.0
 
 
-@click.command("export")
+@click.command("export", short_help="Write a session as lines of JSON.")
 @click.argument("session_id", metavar="ID")
 @click.option("--tree", "whole", is_flag=True, help="Export the sessions below it as well.")
 @click.option(
@@ -61,7 +61,7 @@ def export_session(session_id: str, whole: bool, target: Path | None, store: Pat
     return exits.DONE
 
 
-@click.command("import")
+@click.command("import", short_help="Read sessions that were exported.")
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--new-ids", is_flag=True, help="Give the sessions new ids, to have them twice.")
 @json_option
@@ -95,7 +95,7 @@ def import_sessions(file: str, new_ids: bool, as_json: bool, store: Path | None)
     return exits.DONE
 
 
-@click.command("fork")
+@click.command("fork", short_help="Begin a new session with the events of another one.")
 @click.argument("session_id", metavar="ID")
 @click.option(
     "--at",
@@ -121,7 +121,7 @@ def fork_session(session_id: str, at: int | None, as_json: bool, store: Path | N
     return exits.DONE
 
 
-@click.command("rm")
+@click.command("rm", short_help="Remove sessions, with all those below them.")
 @click.argument("session_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask on a terminal.")
 @json_option

@@ -88,7 +88,7 @@ def list_sessions(show_all: bool, limit: int | None, as_json: bool, store: Path 
     return exits.DONE
 
 
-@sessions.command("show", epilog=_EPILOG)
+@sessions.command("show", short_help="Show a session and its events.", epilog=_EPILOG)
 @click.argument("session_id", metavar="ID")
 @json_option
 @store_option

@@ -97,8 +97,9 @@ class Viewer:
         """Return the tree; the last one when the system does not answer any more."""
         try:
             self._last = tree_nodes(self._tree.call("tree")["agents"])
-        except ControlError:
-            self._ended.set()
+        except ControlError as error:
+            if error.type_name != "Timeout":  # it may only be busy
+                self._ended.set()
         return self._last
 
     def _hear(self) -> None:
