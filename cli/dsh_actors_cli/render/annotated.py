@@ -97,6 +97,10 @@ def _flow(value: Any) -> str | None:
 
 
 def _scalar(value: Any, *, in_flow: bool = False) -> str:
+    if isinstance(value, bytes | bytearray):
+        import base64
+
+        return f'!!binary "{base64.b64encode(value).decode("ascii")}"'
     text = _dumped([value] if in_flow else value, None)
     text = text[1:-1] if in_flow else text
     if "\n" not in text and display_text(text) == text:
