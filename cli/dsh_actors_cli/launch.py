@@ -132,7 +132,7 @@ class _Launch:
         """Run it all. Terminal first, so that even the first worker writes through it."""
         self._reporter = self._make_reporter()
         stdout = output.claim_stdout()
-        store = _open_store(self._options) if self._options.keep else None
+        store = _open_store(self._options, self._spec.name) if self._options.keep else None
         try:
             return self._run_with(stdout, store)
         except DshActorsError as error:
@@ -382,10 +382,10 @@ class _Launch:
         return shlex.join(words)
 
 
-def _open_store(options: Options) -> SessionStore:
+def _open_store(options: Options, name: str) -> SessionStore:
     from dsh_actors.sessions import SqliteStore, default_store_path
 
-    return SqliteStore(options.store or default_store_path())
+    return SqliteStore(options.store or default_store_path(), holder=name)
 
 
 def _walk(nodes: Iterable[TreeNode]) -> Iterator[TreeNode]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from dsh_actors.errors import DshActorsError, StoreError
@@ -145,8 +146,11 @@ def prune() -> None:
     """Remove the files of the oldest runs that have ended, or of which nothing was heard."""
     from time import time
 
-    dated = sorted((log.stat().st_mtime, log) for log in runs_dir().glob("*.log"))
-    for moment, log in dated[:-_KEPT]:
+    dated: list[tuple[float, Path]] = []
+    for log in runs_dir().glob("*.log"):
+        with suppress(FileNotFoundError):  # another command prunes as well
+            dated.append((log.stat().st_mtime, log))
+    for moment, log in sorted(dated)[:-_KEPT]:
         record = log.with_suffix(".json")
         if record.exists() or time() - moment > _SILENT:
             log.unlink(missing_ok=True)
