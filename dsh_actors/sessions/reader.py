@@ -19,7 +19,7 @@ from dsh_actors.sessions.events import ACTIVE, Event, SessionHeader, SessionInfo
 from dsh_actors.sessions.holders import COLUMNS, Row
 from dsh_actors.sessions.lease import held_by_living
 from dsh_actors.sessions.ops import Log
-from dsh_actors.sessions.store import SessionInfos, StoredEvents, match_prefix, subtree
+from dsh_actors.sessions.store import SessionIds, SessionInfos, StoredEvents, match_prefix, subtree
 from dsh_actors.sessions.view import FileView, Rows
 
 if TYPE_CHECKING:
@@ -102,6 +102,12 @@ class SqliteReader:
         if not found:
             self._header_row(session_id)
         return found
+
+    def to_delete(self, session_id: str) -> SessionIds:
+        """Return the ids of a session and all below it; also of one whose header was lost."""
+        if not self._query(_HEADER, session_id) and self._query(_DAMAGE, session_id):
+            return [session_id]
+        return [info.id for info in self.family(session_id)]
 
     def load(self, session_id: str) -> SessionLog:
         """Return the header and all events of a session; see ``SessionReader.load``."""

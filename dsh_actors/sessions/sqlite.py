@@ -156,7 +156,7 @@ class SqliteStore(StoreVerbs):
         return header, events
 
     def _family(self, session_id: str) -> SessionIds:
-        return [info.id for info in self._reading().family(session_id)]
+        return self._reading().to_delete(session_id)
 
     def _delete(self, session_id: str, known: frozenset[str]) -> bool:
         import sqlite3
