@@ -15,11 +15,14 @@ from dsh_actors import ActorSystem, Turn, behaviour
 from dsh_actors.config import effective_tree, find_overlays, json_schema, load_tree
 from dsh_actors.config.help import HELP, REMOVED
 from dsh_actors.errors import ConfigError
+from dsh_actors.sessions import MemoryStore
 from dsh_actors.slots import LaunchIdentity, Slots
 from tests.config.layered import Layered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dsh_actors.config import TreeSpec
 
 STALE = [
     "resume",
@@ -142,14 +145,47 @@ def test_a_variable_of_an_old_name_changes_nothing(
     spec = load_tree(tree)
     assert spec == before
     assert "s-stale" not in json.dumps(effective_tree(spec))
+    bound, heard = run(spec)
+    assert (bound, heard) == ("s-asked", ["s-asked", "the line"])
+
+
+@pytest.mark.behaviour(183, 184)
+@pytest.mark.parametrize(
+    "over",
+    [
+        "merge: true\nagents: [{id: a, args: {route: {provider: two, model: large}}}]",
+        "agents: [{id: a, args: {provider: two}, isolation: pool, prompt: x, restart: permanent}]",
+    ],
+)
+def test_an_overlay_leaves_the_bound_session_as_it_is(tmp_path: Path, over: str) -> None:
+    """One that points to another provider, and one that replaces the whole entry."""
+    told_here = f"'{__file__}:told'"
+    files = Layered(
+        tmp_path,
+        f"version: 1\nagents: [{{id: a, behaviour: {told_here}, "
+        "args: {route: {provider: one, model: small}}}]",
+    )
+    spec = files.load(over)
+    assert spec.agents[0].args != files.load().agents[0].args
+    assert run(spec) == ("s-asked", ["s-asked", "the line"])
+
+
+def run(spec: TreeSpec) -> tuple[str | None, Any]:
+    """Run a tree as a launcher does that was asked for session ``s-asked``.
+
+    Returns:
+        The session that its agent is bound to, and what its behaviour was told.
+    """
     asked = Slots(identities={"a": LaunchIdentity("s-asked")}, exit_line="the line")
-    with ActorSystem(slots=asked) as system:
+    with MemoryStore() as store, ActorSystem(store=store, slots=asked) as system:
         (handle,) = system.start_tree(spec)
-        assert handle.agent.ask(None).result(timeout=30) == ["s-asked", "the line"]
+        answer = handle.agent.ask(None).result(timeout=30)
+        assert [info.id for info in store.list()] == ["s-asked"]
+        return handle.agent.session_id, answer
 
 
 @behaviour
-def told(turn: Turn, _message: Any) -> list[str | None]:
+def told(turn: Turn, _message: Any, **_args: Any) -> list[str | None]:
     """What a mounted behaviour is told of its launch, through the slots."""
     return [turn.slots.identities["a"].id, turn.slots.exit_line]
 
