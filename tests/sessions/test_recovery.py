@@ -197,6 +197,15 @@ def test_an_unknown_outcome_is_told_until_a_turn_has_completed_after_it() -> Non
     assert recover(events).calls == ()
 
 
+def test_the_unknown_outcome_of_a_prompt_that_still_waits_is_kept() -> None:
+    events = log(accepted(1), start(1, 1), called("1.1", 1, "a"), dispatched("1.1"))
+    events += log(*closers(recover(events), RETRY), accepted(2), start(2, 2), end(2, 2))
+    assert [call.status for call in recover(events).calls] == ["unknown"]
+    events += log(accepted(1), accepted(3), start(3, 3), end(3, 3))  # taken over by a next life
+    assert [call.status for call in recover(events).calls] == ["unknown"]
+    assert recover([*events, *log(start(4, 1), end(4, 1))]).calls == ()
+
+
 def test_of_a_call_that_was_made_again_the_newest_outcome_counts() -> None:
     failed = ("tool/result", {"call": "1.1", "ok": False, "error": {"type": "OSError"}})
     events = log(accepted(1), start(1, 1), called("1.1", 1, "a"), dispatched("1.1"), failed,
