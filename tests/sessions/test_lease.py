@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from contextlib import closing
 from itertools import pairwise
 from time import monotonic
@@ -155,34 +154,42 @@ def test_a_silent_holder_is_taken_over_and_fenced(
     assert types(second, kept) == ["custom/before", "custom/late", "custom/late"]
 
 
-def test_events_of_the_next_group_are_refused_with_those_of_this(
+def test_nothing_more_is_taken_once_a_session_is_gone(
     path: Path, first: SqliteStore, second: SqliteStore
 ) -> None:
-    """Were they kept for later, they could be written after the session came back."""
     (session,) = create(first)
     silence(path, "first")
     second.acquire([session])
     errors: list[BaseException | None] = []
-    queued = threading.Event()
 
-    def queue_another(error: BaseException | None) -> None:
+    def append_another(error: BaseException | None) -> None:
         errors.append(error)
         try:
-            first.append(session, "custom/another", NOTHING, on_commit=errors.append)
+            first.append(session, "custom/another", NOTHING)
         except SessionHeld as refused:
             errors.append(refused)
-        queued.set()
 
-    first.append(session, "custom/one", NOTHING, on_commit=queue_another)
-    first.flush(10)
-    assert queued.wait(10)
+    first.append(session, "custom/one", NOTHING, on_commit=append_another)
+    assert not first.flush(10)
     assert [error.__class__ for error in errors] == [SessionHeld, SessionHeld]
+
+
+def test_what_is_still_queued_is_refused_with_its_group(
+    path: Path, first: SqliteStore, second: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it kept for the next group, it could be written when the session has come back."""
+    monkeypatch.setattr("dsh_actors.sessions.writer.MAX_GROUP", 2)
+    (session,) = create(first)
+    silence(path, "first")
+    second.acquire([session])
+    errors: list[BaseException | None] = []
+    for _ in range(5):
+        first.append(session, "custom/late", NOTHING, on_commit=errors.append)
     second.release(session)
     assert second.flush(10)
-    first.acquire([session])
-    assert first.append(session, "custom/again", NOTHING) == 0
-    assert first.flush(10)
-    assert types(first, session) == ["custom/again"]
+    assert not first.flush(10)
+    assert [error.__class__ for error in errors] == [SessionHeld] * 5
+    assert types(second, session) == []
 
 
 def test_a_lost_session_can_be_acquired_again_where_it_is_now(
