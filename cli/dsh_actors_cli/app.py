@@ -26,6 +26,7 @@ PROGRAM = "dsh-actors"
 # because the list of verbs must not import them.
 _VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a tree of agents and print its result."),
+    "resume": ("resume", "resume", "Go on with a session as it was run."),
     "check": ("check", "check", "Check a tree file and show the tree as it would run."),
     "config": ("config", "config", "Show what is in force for a tree, and where it comes from."),
     "schema": ("schema", "schema", "Print the JSON Schema of a tree file."),
@@ -48,6 +49,7 @@ Examples:
   dsh-actors run tree.yaml
   dsh-actors run tree.yaml "Review the last commit" --workers 4
   dsh-actors run tree.yaml --set root=src --output-format json | jq .result
+  dsh-actors resume
   dsh-actors check tree.yaml
   dsh-actors run tree.yaml --detach
   dsh-actors tree --watch

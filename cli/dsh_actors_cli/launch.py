@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
 from dsh_actors.errors import AgentGone, BehaviourError, DshActorsError
 from dsh_actors_cli import exits, output, signals
+from dsh_actors_cli.arguments import Options, shell_line
+from dsh_actors_cli.asking import Asked, look_back, owed
+from dsh_actors_cli.binding import bind
+from dsh_actors_cli.exit_line import write_exit_line
+from dsh_actors_cli.hand_over import HandOver
 from dsh_actors_cli.outcome import Answer, Outcome, judge
 from dsh_actors_cli.serving import Serving
-from dsh_actors_cli.telling import Format, write_end, write_result
+from dsh_actors_cli.telling import write_end, write_result
 from dsh_actors_cli.trees import load, misnamed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from dsh_actors.agents.handle import AgentHandle
     from dsh_actors.config import AgentSpec, TreeSpec
@@ -42,33 +45,6 @@ _TERMINAL_PATIENCE = 1.0
 _LOOK_EVERY = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for.
-
-    Attributes:
-        tree: the tree file.
-        prompt: the text that replaces the prompt in the file, if any.
-        config: the files of `--config`, in order.
-        settings: what `--set` gave, as `KEY=VALUE`, in order.
-        workers: how many worker processes; None leaves it to the file.
-        form: of the result.
-        timeout: seconds that the run may take; None for no limit.
-        store: the session store; None for the default one.
-        keep: whether to store sessions at all.
-    """
-
-    tree: str
-    prompt: str | None
-    config: tuple[str, ...]
-    settings: tuple[str, ...]
-    workers: int | None
-    form: Format
-    timeout: float | None
-    store: Path | None
-    keep: bool
-
-
 def run_tree(options: Options, serving: Serving | None = None) -> int:
     """Run a tree, print its result and its receipt, and return the exit code.
 
@@ -84,18 +60,16 @@ def run_tree(options: Options, serving: Serving | None = None) -> int:
     if options.timeout is not None:
         watch.limit(options.timeout)
     spec = _load(options)
-    launch = _Launch(options, spec, watch, started, serving or Serving())
-    return launch.run()
+    return _Launch(options, spec, watch, started, serving).run()
 
 
 def _load(options: Options) -> TreeSpec:
     from dsh_actors.config import MISSING
     from dsh_actors.errors import UsageError
 
-    spec = load(
-        options.tree, config=options.config, settings=options.settings, prompt=options.prompt
-    )
-    if all(agent.prompt is MISSING for agent in spec.agents):
+    prompt = options.prompt if options.resume is None else None
+    spec = load(options.tree, config=options.config, settings=options.settings, prompt=prompt)
+    if options.resume is None and all(agent.prompt is MISSING for agent in spec.agents):
         raise UsageError(
             f"{options.tree}: no agent at the root has a prompt; add a prompt to one, or give "
             f"it here: dsh-actors run {options.tree} PROMPT"
@@ -114,18 +88,21 @@ class _Launch:
         spec: TreeSpec,
         watch: signals.Watch,
         started: float,
-        serving: Serving,
+        serving: Serving | None,
     ) -> None:
         self._options, self._spec, self._watch = options, spec, watch
-        self._started, self._serving = started, serving
+        self._started, self._serving = started, serving or Serving()
         self._grace = spec.system.stop_grace
         self._waker = signals.Waker()
         self._system: ActorSystem | None = None
-        self._asked: dict[str, Future[Any]] = {}
+        # Before anything from the files is mounted.
+        self._hand_over = HandOver(options, watch)
+        self._binding = bind(options, spec, self._hand_over if serving is None else None)
+        self._asked = Asked(self._waker.wake)
+        self._told: dict[str, Answer] = {}
         self._failure: Answer | None = None
         self._confirmed = True
         self._fault: ConfigError | None = None
-        self._session_id = ""
         self._stream: EventStream | None = None
 
     def run(self) -> int:
@@ -134,7 +111,7 @@ class _Launch:
         stdout = output.claim_stdout()
         store = _open_store(self._options, self._spec.name) if self._options.keep else None
         try:
-            return self._run_with(stdout, store)
+            code = self._run_with(stdout, store)
         except DshActorsError as error:
             self._reporter.discard()
             self._serving.ended(error)
@@ -143,25 +120,18 @@ class _Launch:
             self._reporter.close(_TERMINAL_PATIENCE)
             if store is not None:
                 store.close(_DRAIN)
+        self._hand_over.perform()
+        return code
 
     def _make_reporter(self) -> Reporter:
-        from dsh_actors_cli.render.reporter import Reporter, wants_live_tree
-        from dsh_actors_cli.render.style import Style, wants_colour
+        from dsh_actors_cli.render.reporter import make_reporter
 
-        style = Style(wants_colour(sys.stderr))  # before stderr becomes a pipe
-        screen = None
-        if wants_live_tree():
-            from dsh_actors_cli.render.screen import Screen
-
-            screen = Screen()
-        named = [agent.id for agent in walk(self._spec.agents)]
-        return Reporter(
+        return make_reporter(
             self._spec.name,
-            named,
+            [agent.id for agent in walk(self._spec.agents)],
             self._started,
-            style,
-            screen=screen,
-            on_hang_up=self._watch.hang_up,
+            self._watch.hang_up,
+            self._binding.sessions,
         )
 
     def _run_with(self, stdout: output.ResultStream, store: SessionStore | None) -> int:
@@ -180,6 +150,7 @@ class _Launch:
             max_turns=settings.max_turns,
             inbox_limit=settings.inbox_limit,
             on_event=self._hear,
+            slots=self._binding.slots,
         )
         self._watch.attend(self._begin_stop, system.kill_now)
         try:
@@ -188,6 +159,8 @@ class _Launch:
                 self._serve(system, store)
                 self._await_answers()
                 self._await_quiet(system)
+                if store is not None:
+                    self._told = look_back(self._binding, self._asked, store)
         finally:
             receipt = self._stop(system)
         if self._fault is not None:
@@ -200,20 +173,12 @@ class _Launch:
 
     def _start(self, system: ActorSystem) -> None:
         """Create the tree and ask each root that has a prompt."""
-        from dsh_actors.config import MISSING
-
         try:
             handles = system.start_tree(self._spec)
             self._reporter.start(system.tree)
-            asked = [
-                (spec, handle)
-                for spec, handle in zip(self._spec.agents, handles, strict=True)
-                if spec.prompt is not MISSING
-            ]
-            self._session_id = asked[0][1].agent.session_id or ""
             self._open_stream(system)
-            for spec, handle in asked:
-                self._ask(spec, handle)
+            for spec, handle in zip(self._spec.agents, handles, strict=True):
+                self._give_work(spec, handle)
         except DshActorsError as error:
             if self._watch.cause is not None:
                 return  # the stop came first, and the cause says so
@@ -223,24 +188,43 @@ class _Launch:
                 raise
             self._failure = Answer("", error=error)
 
-    def _ask(self, spec: AgentSpec, handle: AgentHandle) -> None:
+    def _give_work(self, spec: AgentSpec, handle: AgentHandle) -> None:
+        """Ask a new root what the file says, and one that is resumed what the user says now."""
+        from dsh_actors.config import MISSING
+
+        identity = self._binding.slots.identities.get(spec.id)
+        if identity is None or not identity.resume:
+            if spec.prompt is not MISSING:
+                self._ask(spec, handle, spec.prompt)
+            return
+        report = handle.resumed
+        assert report is not None
+        self._asked.owe(spec.id, owed(self._binding.logs[spec.id], report.restored))
+        if spec.id != self._binding.agent_id:
+            return
+        for agent, why in report.lost.items():  # of the whole run
+            output.print_warning(f"agent {agent} cannot be brought back: {why}")
+        if self._options.prompt is not None:
+            self._ask(spec, handle, self._options.prompt)
+
+    def _ask(self, spec: AgentSpec, handle: AgentHandle, prompt: Any) -> None:
         try:
-            future = handle.agent.ask(spec.prompt)
+            future = handle.agent.ask(prompt)
         except AgentGone as error:
             if self._watch.cause is not None:
                 return
             future = Future()
             future.set_error(error)  # its start has failed, and it has ended, this quickly
-        self._asked[spec.id] = future
-        future.add_done_callback(self._waker.wake)
+        self._asked.ask(spec.id, future)
 
     def _serve(self, system: ActorSystem, store: SessionStore | None) -> None:
         """Make the run reachable, once it has begun."""
-        while self._asked and self._goes_on():
-            is_up = self._serving.is_up(self._asked, _walk(system.tree()))
+        while self._failure is None and self._goes_on():
+            is_up = self._serving.is_up(self._asked.agents, _walk(system.tree()))
             if is_up is not None:
                 if is_up:
-                    self._serving.up(system, store, self._session_id, self._shut_down)
+                    session_id = self._binding.session_id
+                    self._serving.up(system, store, session_id, self._shut_down)
                 return
             self._waker.wait(_LOOK_EVERY)
 
@@ -258,7 +242,7 @@ class _Launch:
             self._stream.open(
                 {
                     "type": "system",
-                    "session_id": self._session_id,
+                    "session_id": self._binding.session_id,
                     "system_id": system.id,
                     "tree": self._spec.name,
                 }
@@ -279,7 +263,7 @@ class _Launch:
         self._watch.stop(signals.StopCause("hangup", exits.FAILED, "nobody reads stdout any more"))
 
     def _await_answers(self) -> None:
-        while self._goes_on() and not all(f.done() for f in self._asked.values()):
+        while self._goes_on() and not self._asked.done:
             self._waker.wait()
 
     def _goes_on(self) -> bool:
@@ -332,7 +316,9 @@ class _Launch:
         return system.receipt().to_dict()
 
     def _outcome(self, receipt: dict[str, Any], system_id: str) -> Outcome:
-        answers = [_answer(agent, future) for agent, future in self._asked.items()]
+        asked, told = self._asked.answers(), self._told
+        roots = [agent.id for agent in self._spec.agents]
+        answers = [asked.get(id) or told[id] for id in roots if id in asked or id in told]
         if self._failure is not None:
             answers = [self._failure]
         self._reporter.ledger.digest()
@@ -344,24 +330,38 @@ class _Launch:
             confirmed=self._confirmed,
         )
         duration = monotonic() - self._started
-        return Outcome(verdict, receipt, self._session_id, system_id, duration)
+        return Outcome(verdict, receipt, self._binding.session_id, system_id, duration)
 
     def _tell(self, stdout: output.ResultStream, outcome: Outcome) -> int:
-        """Print the result, and the receipt last; the terminal has been given back."""
+        """Print the result, the receipt, and the exit line last.
+
+        The terminal has been given back, and nothing is waited for any more: above all not the
+        store, which may hang.
+        """
         code = outcome.verdict.code
         try:
-            self._print_result(stdout, outcome)
+            if self._hand_over.wanted:
+                stdout.give_back()  # the next process has its own result to write
+            else:
+                self._print_result(stdout, outcome)
             stdout.close()
         except output.OutputClosedError:
-            return code or exits.FAILED  # as quietly as other commands in a pipe
+            self._write_exit_line()
+            return code or exits.FAILED  # else as quietly as other commands in a pipe
         except OSError as error:
             code = output.print_error(f"the result cannot be written: {error}", code or 1)
         write_end(outcome, self._reporter.style, look=self._look_command())
+        self._write_exit_line()
+        if self._hand_over.wanted:
+            return code
         if outcome.receipt["survivors"] or not self._confirmed:
             sys.stderr.flush()
             os._exit(code)  # a thread that never ends would hold up the interpreter's own end
         self._watch.force_after(_DRAIN, code)
         return code
+
+    def _write_exit_line(self) -> None:
+        write_exit_line(self._binding.slots.exit_line, self._reporter.style)
 
     def _print_result(self, stdout: output.ResultStream, outcome: Outcome) -> None:
         if self._stream is not None:
@@ -372,14 +372,12 @@ class _Launch:
 
     def _look_command(self) -> str:
         """Return the command that shows the session of this run, as it can be typed."""
-        if not (self._options.keep and self._session_id):
+        if not self._binding.session_id:
             return ""
-        import shlex
-
-        words = ["dsh-actors", "sessions", "show", self._session_id]
+        words = ["dsh-actors", "sessions", "show", self._binding.session_id]
         if self._options.store is not None:
             words += ["--store", str(self._options.store)]
-        return shlex.join(words)
+        return shell_line(words)
 
 
 def _open_store(options: Options, name: str) -> SessionStore:
@@ -392,12 +390,3 @@ def _walk(nodes: Iterable[TreeNode]) -> Iterator[TreeNode]:
     for node in nodes:
         yield node
         yield from _walk(node.children)
-
-
-def _answer(agent: str, future: Future[Any]) -> Answer:
-    if not future.done():
-        return Answer(agent, done=False)
-    error = future.exception(timeout=0)
-    if error is not None:
-        return Answer(agent, error=error)
-    return Answer(agent, future.result(0))

@@ -62,6 +62,10 @@ class ResultStream:
         except BrokenPipeError:
             raise OutputClosedError from None
 
+    def give_back(self) -> None:
+        """Let descriptor 1 be what carries the result again."""
+        os.dup2(self._descriptor, 1)
+
     def close(self) -> None:
         """Close the descriptor; a network file system reports lost data only here."""
         os.close(self._descriptor)
@@ -136,6 +140,8 @@ def is_user_error(error: BaseException) -> bool:
     """Return whether `error` is one of usage or configuration, and not one of the run."""
     from dsh_actors import errors
 
+    if isinstance(error, errors.SessionHeld):
+        return False  # the same command is right once the holder has ended
     return isinstance(
         error,
         errors.UsageError

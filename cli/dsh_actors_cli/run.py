@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dsh_actors_cli.duration import seconds_option
 from dsh_actors_cli.options import config_option, resolve_from_here, set_option, store_option
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dsh_actors_cli.arguments import Options
+
+__all__ = ["parse_run", "run"]
 
 _EPILOG = """\b
 Examples:
@@ -22,6 +27,7 @@ Examples:
   dsh-actors run tree.yaml --set root=src --workers 4 --timeout 5m
   dsh-actors run tree.yaml --output-format json > result.json
   dsh-actors run tree.yaml --detach
+  dsh-actors run tree.yaml --resume s-20260101-120000 "And the others?"
 
 \b
 The result goes to stdout; progress, logs and the receipt go to stderr. NO_COLOR,
@@ -64,6 +70,13 @@ ended; a second one exits at once.
 @store_option
 @click.option("--no-store", is_flag=True, help="Store no sessions.")
 @click.option(
+    "--resume",
+    "resume",
+    metavar="ID",
+    help="Go on with a session instead of starting a new one. PROMPT is what it is asked next; "
+    "without one, the run does what was accepted and not done. ID may be cut short.",
+)
+@click.option(
     "--detach",
     is_flag=True,
     help="Run in the background: return when the tree has started, and print how to reach it.",
@@ -74,16 +87,43 @@ def run(tree: str, prompt: str | None, prompt_file: str | None, **options: Any) 
     PROMPT is a text that replaces the prompt in the file. One root with a prompt gives its
     result as it is, several give an object by id.
     """
-    from dsh_actors_cli.launch import Options, run_tree
+    from dsh_actors_cli.launch import run_tree
 
     if prompt is not None and prompt_file is not None:
         raise click.UsageError("give PROMPT or --prompt-file, not both")
     if options["no_store"] and options["store"] is not None:
         raise click.UsageError("give --store or --no-store, not both")
+    if options["no_store"] and options["resume"] is not None:
+        raise click.UsageError(
+            "--resume goes on with a stored session, and --no-store has none; leave one out"
+        )
     if prompt_file is not None:
         prompt = _read_prompt(prompt_file)
     resolve_from_here()
-    asked = Options(
+    asked = _options(tree=tree, prompt=prompt, **options)
+    if options["detach"]:
+        from dsh_actors_cli.detach import start_detached
+
+        return start_detached(asked)
+    return run_tree(asked)
+
+
+def parse_run(arguments: Sequence[str]) -> Options:
+    """Return what a command line for a run asks for, without running it.
+
+    Parameters:
+        arguments: those behind ``run``.
+
+    Raises:
+        click.ClickException: they are wrong.
+    """
+    return _options(**run.make_context("run", list(arguments)).params)
+
+
+def _options(*, tree: str, prompt: str | None, **options: Any) -> Options:
+    from dsh_actors_cli.arguments import Options
+
+    return Options(
         tree=tree,
         prompt=prompt,
         config=options["config"],
@@ -93,12 +133,8 @@ def run(tree: str, prompt: str | None, prompt_file: str | None, **options: Any) 
         timeout=options["timeout"],
         store=options["store"],
         keep=not options["no_store"],
+        resume=options["resume"],
     )
-    if options["detach"]:
-        from dsh_actors_cli.detach import start_detached
-
-        return start_detached(asked)
-    return run_tree(asked)
 
 
 def _read_prompt(name: str) -> str:

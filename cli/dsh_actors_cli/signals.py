@@ -50,13 +50,13 @@ class StopCause:
     """Why a run stops before it is done.
 
     Attributes:
-        kind: a signal, the time-out of the run, a terminal that was closed, or a request over
-            the control socket.
+        kind: a signal, the time-out of the run, a terminal that was closed, a request over
+            the control socket, or the wish to go on in another session.
         code: the exit code that this gives.
         text: the cause in a few words.
     """
 
-    kind: Literal["signal", "timeout", "hangup", "request"]
+    kind: Literal["signal", "timeout", "hangup", "request", "hand-over"]
     code: int
     text: str
 

@@ -318,14 +318,18 @@ def test_closed_descriptors_get_no_other_use(home: Path) -> None:
 
 
 @pytest.mark.behaviour(170)
-def test_the_last_line_names_the_session_if_there_is_one(home: Path) -> None:
+def test_the_last_lines_name_the_session_if_there_is_one(home: Path) -> None:
     tree = tree_file(home, "id: a, behaviour: '@echo', prompt: 1")
     store = home / "my sessions.db"
     done = dsh("run", tree, "--store", store, home=home)
-    last = done.stderr.splitlines()[-1]
-    assert done.stderr.count("session s-") == 1
-    _, session, command = last.split(" ", 2)
+    look, resume = done.stderr.splitlines()[-2:]
+    assert done.stderr.count("\nsession s-") == done.stderr.count("\nto resume: ") == 1
+    _, session, command = look.split(" ", 2)
+    again = f"dsh-actors run {tree} --resume {session[:-1]} --store '{store}'"
+    assert resume == f"to resume: {again}"
     assert command == f"dsh-actors sessions show {session[:-1]} --store '{store}'"
     shown = dsh("sessions", "show", session[:-1], "--store", store, home=home)
     assert "prompt/accepted" in shown.stdout
-    assert "session s-" not in dsh("run", tree, "--no-store", home=home).stderr
+    without = dsh("run", tree, "--no-store", home=home).stderr
+    assert "session s-" not in without
+    assert "to resume" not in without

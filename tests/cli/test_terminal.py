@@ -122,7 +122,8 @@ def test_a_live_tree_is_shown_and_taken_away(start: type[Terminal], home: Path) 
     left = after_the_frame(run.seen)
     assert left.count("session s-") == 1
     assert left.splitlines()[0].startswith("\x1b[32mdone\x1b[0m in ")
-    assert left.splitlines()[-1].startswith("session s-")
+    assert left.splitlines()[-2].startswith("session s-")
+    assert left.splitlines()[-1].startswith("\x1b[2mto resume: dsh-actors run ")
 
 
 def test_no_color_leaves_the_tree_without_colours(start: type[Terminal], home: Path) -> None:
@@ -177,7 +178,8 @@ def test_ctrl_c_stops_the_tree_and_leaves_the_receipt(
     left = after_the_frame(run.seen)
     assert "\x1b[33maborted\x1b[0m" in left
     assert "survivors" in left
-    assert left.splitlines()[-1].startswith("session s-")
+    assert left.splitlines()[-2].startswith("session s-")
+    assert left.splitlines()[-1].startswith("\x1b[2mto resume: dsh-actors run ")
 
 
 def test_a_second_ctrl_c_exits_at_once(start: type[Terminal], home: Path) -> None:

@@ -71,6 +71,7 @@ class Frame:
         progress: what agents last reported, by id; it stands before what the nodes say.
         notice: what the user must know now, e.g. that the run is stopping.
         restarts: how often an agent was restarted.
+        session: of the run.
     """
 
     title: str
@@ -82,6 +83,7 @@ class Frame:
     progress: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notice: str = ""
     restarts: int = 0
+    session: str = ""
 
 
 def draw_frame(frame: Frame, console: Console) -> list[str]:
@@ -179,6 +181,8 @@ def _heading(frame: Frame) -> RenderableType:
     heading.append(f"  {show_duration(frame.elapsed)}", "dim")
     if parts:
         heading.append(f"  {', '.join(parts)}")
+    if frame.session:
+        heading.append(f"  {frame.session}", "dim")
     if frame.notice:
         heading.append(f"\n{frame.notice}", "bold yellow")
     return heading

@@ -27,12 +27,20 @@ class PlainLines:
         named: the agents whose start and end are worth a line: those of the tree file.
         style: how to paint.
         started: the moment that the run began, on the monotonic clock.
+        sessions: those that agents are bound to, by id.
     """
 
-    def __init__(self, named: Iterable[str], style: Style, started: float) -> None:
+    def __init__(
+        self,
+        named: Iterable[str],
+        style: Style,
+        started: float,
+        sessions: Mapping[str, str] | None = None,
+    ) -> None:
         self._named = frozenset(named)
         self._style = style
         self._started = started
+        self._sessions = sessions or {}
         self._errors: dict[str, str] = {}
         self._restarting: set[str] = set()
         self._known: dict[str, Mapping[str, Any]] = {}
@@ -54,7 +62,9 @@ class PlainLines:
                 self._note_progress(event)
             elif kind == "agent/started" and agent in self._named:
                 if agent not in self._restarting:
-                    told.append(f"{display_text(agent)}: started")
+                    session = self._sessions.get(event["agent"])
+                    where = f" in session {session}" if session else ""
+                    told.append(f"{display_text(agent)}: started{where}")
             elif kind == "turn/end" and event["error"]:
                 self._errors[event["agent"]] = event["error"]
             elif kind == "agent/ended":

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dsh_actors_cli.render.screen import Screen
     from dsh_actors_cli.render.style import Style
 
-__all__ = ["Reporter", "wants_live_tree"]
+__all__ = ["Reporter", "make_reporter", "wants_live_tree"]
 
 # Runs that are over sooner than this show no tree, and pay nothing for one. A tree file that
 # turns out to be wrong is found out within that time, and gives its error alone.
@@ -48,6 +48,7 @@ class Reporter:
         style: how to paint.
         screen: the terminal, if there is to be a live tree; the reporter closes it.
         on_hang_up: called when nobody can read stderr any more.
+        sessions: those that the roots are bound to, by the agent's id; that of the run first.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Reporter:
         *,
         screen: Screen | None,
         on_hang_up: Callable[[], None],
+        sessions: Mapping[str, str] | None = None,
     ) -> None:
         self.ledger = Ledger()
         self.style = style
         self._title, self._named, self._started = title, named, started
         self._screen = screen
-        self._plain = PlainLines(named, style, started)
+        self._plain = PlainLines(named, style, started, sessions)
+        self._session = next(iter((sessions or {}).values()), "")
         self._on_hang_up = on_hang_up
         self._tree: Callable[[], Sequence[TreeNode]] = list
         self._notice = ""
@@ -160,6 +163,7 @@ class Reporter:
             self.ledger.progress,
             self._notice,
             self.ledger.restarts,
+            self._session,
         )
         screen.draw(draw_frame(frame, make_console(size.columns, size.lines, self.style.colour)))
 
@@ -168,3 +172,24 @@ class Reporter:
         if lines:
             sys.stderr.write("".join(f"{line}\n" for line in lines))
             sys.stderr.flush()
+
+
+def make_reporter(
+    title: str,
+    named: Collection[str],
+    started: float,
+    on_hang_up: Callable[[], None],
+    sessions: Mapping[str, str],
+) -> Reporter:
+    """Return what shows a run on the stderr of this process; see `Reporter`."""
+    from dsh_actors_cli.render.style import Style, wants_colour
+
+    style = Style(wants_colour(sys.stderr))  # before stderr becomes a pipe
+    screen = None
+    if wants_live_tree():
+        from dsh_actors_cli.render.screen import Screen
+
+        screen = Screen()
+    return Reporter(
+        title, named, started, style, screen=screen, on_hang_up=on_hang_up, sessions=sessions
+    )
