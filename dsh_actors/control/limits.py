@@ -42,8 +42,8 @@ class Limits:
     stream_outbox: int = 256 << 10
     stream_events: int = 2_000
     events: int = 8_000
-    share: float = 0.25
-    burst: float = 0.1
+    share: float = 0.1
+    burst: float = 0.2
 
 
 class Throttle:

@@ -39,9 +39,9 @@ class ControlServer:
     """Listens on a private unix socket for the commands of the user whose system this is.
 
     It may be put into any program that has a system: it has one thread of its own, installs no
-    signal handlers, and takes at most a quarter of one processor, whatever its clients do. A
-    child that the program forks does not own it. Close it before the program ends; what was left
-    by one that was killed is removed by the next look at the running systems.
+    signal handlers, and takes at most a tenth of one processor in the long run, whatever its
+    clients do. A child that the program forks does not own it. Close it before the program ends;
+    what was left by one that was killed is removed by the next look at the running systems.
 
         with ActorSystem() as system, ControlServer(system):
             ...
