@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from dsh_actors_cli import output
+from dsh_actors_cli import exits, output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         signals.install()
         _start_a_worker_early(given)
-    from dsh_actors_cli.app import call
+    try:
+        from dsh_actors_cli.app import call
 
-    sys.exit(call(given))
+        code = call(given)
+    except KeyboardInterrupt:  # while the command is still being imported
+        code = exits.INTERRUPTED
+    sys.exit(code)
