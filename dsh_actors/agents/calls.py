@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.turn import Turn
 
 DEADLINE = 30.0
-"""Seconds that a turn waits for the store before it gives up, and does not do what was to follow."""
+"""Seconds that a turn waits for the store before it gives up what was to follow."""
 
 # As in sessions/recovery.py, which reads them.
 ABORTED: Final = "aborted before dispatch"

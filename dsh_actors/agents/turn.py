@@ -332,7 +332,7 @@ class Turn:
 
     @property
     def unknown_calls(self) -> tuple[UnknownCall, ...]:
-        """The calls that earlier lives of this agent may have made, and nobody knows how they ended.
+        """The calls that earlier lives may have made, and nobody knows how they ended.
 
         A crash has cut them off. They are reported here until a life begins after a turn that
         has completed, whatever became of their message; tell them to the model, or look after

@@ -8,12 +8,13 @@ in ``problems`` and otherwise left aside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsh_actors import codec
 from dsh_actors.errors import MessageError
 from dsh_actors.sessions.events import Event
+from dsh_actors.sessions.recovered import Call, Prompt, Recovered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,112 +48,6 @@ UNKNOWN = "outcome unknown"
 
 _ENDED = ("completed", "limit")  # with a result
 _PROBLEMS = 100  # how many are kept; more would say nothing more
-
-
-class Prompt(NamedTuple):
-    """An accepted message.
-
-    Attributes:
-        id: its number.
-        kind: ``follow-up``, ``steer`` or ``inject``; with `` notice`` behind it if it is the
-            notice of a child's settlement.
-        body: the encoded message.
-    """
-
-    id: int
-    kind: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool, as far as the log tells.
-
-    Parameters:
-        call: its id, unique in the session.
-        message: the message that the turn was working on.
-        name, key, args, idempotent: as the turn gave them; ``args`` is plain data.
-        dispatched: whether the call may have been made.
-        status: ``open``, ``ok``, ``error``, ``aborted`` (never made) or ``unknown``.
-        result: the encoded result of one that is ``ok``.
-        error: of one that failed, its ``type``, ``message`` and ``traceback``.
-    """
-
-    call: str
-    message: int
-    name: str
-    key: str
-    args: Any = None
-    idempotent: bool = False
-    dispatched: bool = False
-    status: str = "open"
-    result: bytes | None = None
-    error: Any = None
-
-    def to_plain(self) -> list[Any]:
-        """As it travels to the next life."""
-        return [
-            self.message, self.name, self.key, self.args, self.idempotent, self.status,
-            self.result, self.error,
-        ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """Where an agent stood when its log ended.
-
-    Parameters:
-        turns: the number of its last turn.
-        open_turn: the number of the turn that has begun and not ended, or None.
-        queued: accepted, and neither claimed by a turn nor discarded, in order.
-        interrupted: claimed by a turn that was cut off, and not yet failed, in order.
-        unreadable: the ids of those among them whose bodies the log has lost.
-        open_calls: calls without a result, in order.
-        calls: what a next life has to know of earlier calls: the ended ones of interrupted
-            prompts, and all with an unknown outcome that no later turn has completed after.
-        remembered: the agent's own events, as type and encoded data, in order.
-        tokens, cost: what its turns have spent.
-        begun: how many turns have begun.
-        last: the encoded result of the last turn, if it came to one.
-        last_reason: how the last turn ended, or None if none has.
-        last_message_id: the highest number of a message in the log, or 0.
-        outcome, detail: how the agent ended; None while it lives, or if that was cut off.
-        policy: what is to become of interrupted prompts, if the agent's behaviour has said.
-        problems: what in the log could not be understood.
-    """
-
-    turns: int = 0
-    open_turn: int | None = None
-    queued: tuple[Prompt, ...] = ()
-    interrupted: tuple[Prompt, ...] = ()
-    unreadable: tuple[int, ...] = ()
-    open_calls: tuple[Call, ...] = ()
-    calls: tuple[Call, ...] = ()
-    remembered: tuple[tuple[str, bytes], ...] = ()
-    tokens: int = 0
-    cost: float = 0.0
-    begun: int = 0
-    last: bytes | None = None
-    last_reason: str | None = None
-    last_message_id: int = 0
-    outcome: str | None = None
-    detail: str | None = None
-    policy: str | None = None
-    problems: tuple[str, ...] = ()
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the log does not say that the agent has ended."""
-        return self.outcome is None
-
-    @property
-    def inbox(self) -> tuple[Prompt, ...]:
-        """What a next life finds in its inbox once the closers are in the log."""
-        return self.interrupted + self.queued
-
-    def carried(self) -> list[list[Any]]:
-        """The calls as they travel to the next life: see ``Life.calls``."""
-        return [call.to_plain() for call in self.calls]
 
 
 class Repair(NamedTuple):
@@ -232,37 +127,37 @@ class _Problem(Exception):
     """An event cannot be understood."""
 
 
-@dataclass(slots=True)
 class _Fold:
     """The state between two events."""
 
-    state: Recovered = field(default_factory=Recovered)
-    queued: dict[int, Prompt] = field(default_factory=dict)
-    # Claimed by the open turn, and by one that was cut off; None for a body that is lost.
-    claimed: dict[int, Prompt | None] = field(default_factory=dict)
-    cut: dict[int, Prompt | None] = field(default_factory=dict)
-    calls: dict[str, Call] = field(default_factory=dict)
-    remembered: list[tuple[str, bytes]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    turns: int = 0
-    begun: int = 0
-    open_turn: int | None = None
-    last_message: int = 0
-    tokens: int = 0
-    cost: float = 0.0
+    def __init__(self) -> None:
+        self.queued: dict[int, Prompt] = {}
+        # Claimed by the open turn, and by one that was cut off; None for a body that is lost.
+        self.claimed: dict[int, Prompt | None] = {}
+        self.cut: dict[int, Prompt | None] = {}
+        self.calls: dict[str, Call] = {}
+        self.remembered: list[tuple[str, bytes]] = []
+        self.problems: list[str] = []
+        self.turns = self.begun = self.last_message = 0
+        self.open_turn: int | None = None
+        self.tokens, self.cost = 0, 0.0
+        self.last: bytes | None = None
+        self.last_reason: str | None = None
+        self.outcome: str | None = None
+        self.detail: str | None = None
+        self.policy: str | None = None
 
     def take(self, event: Event) -> None:
         """Fold one event; one that cannot be understood changes nothing."""
         try:
-            if event.type.startswith("custom/"):
-                body = codec.encode(event.data)
-                self.remembered.append((event.type.removeprefix("custom/"), body))
-                return
             act = _ACTS.get(event.type)
             if act is not None:
                 if not isinstance(event.data, dict):
                     raise _Problem("its data is no mapping")
                 act(self, event.data)
+            elif event.type.startswith("custom/"):
+                body = codec.encode(event.data)
+                self.remembered.append((event.type.removeprefix("custom/"), body))
         except (_Problem, MessageError) as error:
             if len(self.problems) < _PROBLEMS:
                 self.problems.append(f"event {event.seq} ({event.type}): {error}")
@@ -271,8 +166,7 @@ class _Fold:
         """What was found so far."""
         cut = {**self.cut, **self.claimed}
         calls = self.calls.values()
-        return replace(
-            self.state,
+        return Recovered(
             turns=self.turns,
             open_turn=self.open_turn,
             queued=tuple(self.queued.values()),
@@ -284,7 +178,12 @@ class _Fold:
             tokens=self.tokens,
             cost=self.cost,
             begun=self.begun,
+            last=self.last,
+            last_reason=self.last_reason,
             last_message_id=self.last_message,
+            outcome=self.outcome,
+            detail=self.detail,
+            policy=self.policy,
             problems=tuple(self.problems),
         )
 
@@ -306,11 +205,13 @@ class _Fold:
     def done(self, id: int) -> None:
         """Nothing is left to do for a prompt; of its calls only unknown outcomes matter."""
         self.last_message = max(self.last_message, id)
-        for table in (self.queued, self.claimed, self.cut):
-            table.pop(id, None)
-        for call in [*self.calls.values()]:
-            if call.message == id and call.status not in ("open", "unknown"):
-                del self.calls[call.call]
+        self.queued.pop(id, None)
+        self.claimed.pop(id, None)
+        self.cut.pop(id, None)
+        if self.calls:
+            for call in [*self.calls.values()]:
+                if call.message == id and call.status not in ("open", "unknown"):
+                    del self.calls[call.call]
 
     # -- turns -------------------------------------------------------------------------------------
 
@@ -349,8 +250,8 @@ class _Fold:
                 waits = call.message in self.cut or call.message in self.queued
                 if call.status == "unknown" and not waits:
                     del self.calls[call.call]
-        last = _last_result(data) if reason in _ENDED else None
-        self.state = replace(self.state, last=last, last_reason=reason)
+        self.last = _last_result(data) if reason in _ENDED else None
+        self.last_reason = reason
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -399,21 +300,18 @@ class _Fold:
 
     def agent_ended(self, data: dict[str, Any]) -> None:
         detail = data.get("detail")
-        self.state = replace(
-            self.state,
-            outcome=str(data.get("outcome", "completed")),
-            detail=None if detail is None else str(detail),
-        )
+        self.outcome = str(data.get("outcome", "completed"))
+        self.detail = None if detail is None else str(detail)
 
     def agent_resumed(self, data: dict[str, Any]) -> None:
-        self.state = replace(self.state, outcome=None, detail=None)
+        self.outcome = self.detail = None
         if data.get("turns") is not None:
             self.turns = max(self.turns, _number(data, "turns"))
 
     def options(self, data: dict[str, Any]) -> None:
         policy = data.get("interrupted")
         if policy in (FAIL, RETRY):
-            self.state = replace(self.state, policy=policy)
+            self.policy = policy
 
     def spent(self, data: dict[str, Any]) -> None:
         tokens, cost = _number(data, "tokens"), data.get("cost", 0.0)
@@ -455,7 +353,10 @@ def _numbers(data: dict[str, Any], name: str) -> list[int]:
     values = data.get(name)
     if not isinstance(values, list):
         raise _Problem(f"its {name} is no list")
-    return [_number({name: value}, name) for value in values]
+    for value in values:
+        if type(value) is not int or not 0 <= value < 1 << 63:
+            raise _Problem(f"its {name} are no numbers")
+    return values
 
 
 def _text(data: dict[str, Any], name: str) -> str:
