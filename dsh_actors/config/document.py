@@ -247,6 +247,12 @@ class _Reader:
             raise self._foreign_tag(node)
         try:
             return self._loader.construct_object(node)
+        except (AttributeError, LookupError) as error:
+            # So PyYAML fails where a tag and its text do not fit, as in !!bool perhaps.
+            kind = node.tag.rpartition(":")[2]
+            raise self._error(
+                node, f"{node.value!r} is not a value of the tag !!{kind}", "remove the tag"
+            ) from error
         except (ValueError, OverflowError) as error:
             raise self._error(
                 node, f"{node.value!r} is not a value ({error})", "quote it if it is text"

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsh_actors.config import effective_tree, load_tree
+from dsh_actors.errors import ConfigError
 from dsh_actors.lifecycle.policy import Policy
 from tests.config.layered import agent
 
@@ -233,6 +234,79 @@ def test_the_effective_tree_is_a_tree_file_that_gives_the_same_tree(
         written = effective_tree(spec)
         with Folder(written, []) as again:
             assert effective_tree(again.load()) == written
+
+
+wild_keys = st.one_of(
+    st.sampled_from(
+        [
+            "id",
+            "merge",
+            "system",
+            "agents",
+            "name",
+            "parameters",
+            "policy",
+            "budget",
+            "args",
+            "children",
+            "behaviour",
+            "restart",
+            "workers",
+            "paths",
+            "wall",
+            "default",
+            "p",
+        ]
+    ),
+    st.integers(0, 1),
+    st.none(),
+    st.text(max_size=2),
+)
+wild_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-1, 2),
+        st.floats(),
+        st.sampled_from(["a", "c.d", "own", "m:f", "5s", "${p}", "${", "", "\x00", "a\nb"]),
+        st.binary(max_size=2),
+        st.dates(),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(wild_keys, inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+wild_patches = st.builds(
+    lambda patch, name: {**patch, "id": name},
+    st.dictionaries(wild_keys, wild_values, max_size=3),
+    st.sampled_from(IDS),
+)
+wild_overlays = st.one_of(
+    wild_values,
+    st.fixed_dictionaries(
+        {"version": st.just(1)},
+        optional={
+            "merge": st.booleans(),
+            "system": wild_values,
+            "parameters": wild_values,
+            "agents": st.lists(wild_patches, max_size=2),
+        },
+    ),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(trees(), wild_overlays)
+def test_whatever_an_overlay_holds_it_is_used_or_refused_in_one_line(tree: Any, layer: Any) -> None:
+    with Folder(tree, [layer]) as files:
+        try:
+            files.load()
+        except ConfigError as error:
+            refusal = str(error)
+        else:
+            refusal = ""
+        assert "\n" not in refusal
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Any:

@@ -135,6 +135,12 @@ BAD = {
         "--set agents.census.args.f: the tag 'tag:yaml.org,2002:python/name:os.system' is not "
         "known here; remove the tag"
     ),
+    "agents.census.args.f=!!timestamp x": (
+        "--set agents.census.args.f: 'x' is not a value of the tag !!timestamp; remove the tag"
+    ),
+    "agents.census.args.f=!!bool perhaps": (
+        "--set agents.census.args.f: 'perhaps' is not a value of the tag !!bool; remove the tag"
+    ),
     "agents.census.prompt=${rot}": (
         "--set: ${rot}: the tree has no parameter 'rot'; did you mean 'root'?"
     ),
