@@ -50,7 +50,8 @@ class Patch:
             self._merge(entry, path, value, source)
             return
         old = entry.get(str(path[-1]))
-        hint = "; 'merge: true' keeps what it does not mention"
+        keeps = "; 'merge: true' keeps what it does not mention"
+        hint = keeps if isinstance(value, dict) else ""
         self._tell_dropped(old, value, path, source, hint)
         self._layers.put(entry, path, value, (self._overlay, source))
 

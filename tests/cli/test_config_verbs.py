@@ -208,6 +208,24 @@ def test_a_run_uses_what_is_laid_over_and_tells_what_was_dropped(folder: Path) -
     assert "passed over" not in done.stderr
 
 
+@pytest.mark.behaviour(183, 184)
+def test_the_asked_session_is_bound_whatever_is_set_and_laid_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = dsh("run", folder / "tree.yaml", "--output-format", "json", home=folder.parent)
+    bound = json.loads(first.stdout)["session_id"]
+    for word in ("SESSION", "SESSION_ID", "RESUME", "RESUME_SESSION_ID", "IDENTITY"):
+        monkeypatch.setenv(f"DSH_ACTORS_{word}", "s-stale")
+    done = dsh(
+        "run", folder / "tree.yaml", "again", "--config", folder / "mine.yaml",
+        "--resume", bound, "--output-format", "json", home=folder.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["session_id"], told["result"]) == (bound, "again")
+    assert f"--resume {bound} --config {folder}/mine.yaml" in done.stderr
+
+
 def test_the_schemas_describe_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     tree = json.loads(printed(capsys, "schema"))
     overlay = json.loads(printed(capsys, "schema", "--overlay"))
