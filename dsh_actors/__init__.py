@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsh_actors.agents.initiator import InitiatorRegistry, current_agent, without_initiator
     from dsh_actors.agents.job import Job, Outcome, as_settled
     from dsh_actors.agents.registration import Registration
+    from dsh_actors.agents.resumed import ResumeReport
     from dsh_actors.agents.scope import Scope
     from dsh_actors.agents.turn import Turn
     from dsh_actors.codec import register
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         CallFailed,
         Cancelled,
         ConfigError,
+        ControlError,
         DepthExceeded,
         DshActorsError,
         DuplicateId,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         PolicyError,
         ScopeInactive,
+        SessionHeld,
         SessionNotFound,
         StoreError,
         SurvivorsError,
@@ -83,6 +86,7 @@ __all__ = [
     "CallFailed",
     "Cancelled",
     "ConfigError",
+    "ControlError",
     "DepthExceeded",
     "DshActorsError",
     "DuplicateId",
@@ -104,8 +108,10 @@ __all__ = [
     "Receipt",
     "Registration",
     "Remembered",
+    "ResumeReport",
     "Scope",
     "ScopeInactive",
+    "SessionHeld",
     "SessionNotFound",
     "Settlement",
     "StoreError",
@@ -152,6 +158,7 @@ _MODULES = {
         "as_settled",
     ),
     "dsh_actors.agents.registration": ("Registration",),
+    "dsh_actors.agents.resumed": ("ResumeReport",),
     "dsh_actors.agents.scope": ("Scope",),
     "dsh_actors.agents.turn": ("Turn",),
     "dsh_actors.codec": ("register",),
@@ -166,6 +173,7 @@ _MODULES = {
         "CallFailed",
         "Cancelled",
         "ConfigError",
+        "ControlError",
         "DepthExceeded",
         "DshActorsError",
         "DuplicateId",
@@ -178,6 +186,7 @@ _MODULES = {
         "OutcomeUnknown",
         "PolicyError",
         "ScopeInactive",
+        "SessionHeld",
         "SessionNotFound",
         "StoreError",
         "SurvivorsError",

@@ -403,7 +403,9 @@ class ActorSystem(Opening):
         Raises:
             AgentGone: there is no such live agent.
         """
-        return self._watched(self._find(agent_id), "user", grace)
+        node = self._find(agent_id, asleep=True)
+        self._supervisor.settlement.lay_to_rest(node)
+        return self._watched(node, "user", grace)
 
     def _watched(self, node: Node, cause: Cause, grace: float | None = None) -> Future[Receipt]:
         return self._supervisor.teardown.stop(node, cause, grace)

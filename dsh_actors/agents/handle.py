@@ -9,6 +9,7 @@ from dsh_actors.agents.message import FOLLOW_UP, INJECT, STEER, Kind
 
 if TYPE_CHECKING:
     from dsh_actors.actors.future import Future
+    from dsh_actors.agents.resumed import ResumeReport
     from dsh_actors.agents.scope import Scope
 
 
@@ -128,8 +129,8 @@ class AgentHandle:
         self.agent = agent
         self._keeper = keeper
         self._disposed: Future[Any] | None = None
-        self.resumed: Any = None
-        """What came back with it, a :class:`dsh_actors.ResumeReport`, if it was resumed."""
+        self.resumed: ResumeReport | None = None
+        """What came back with it, if it was resumed."""
 
     def dispose(self) -> Future[Any]:
         """Stop the agent and everything below it: cancel top-down, release child-first.

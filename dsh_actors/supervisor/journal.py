@@ -71,6 +71,8 @@ class Journal:
             self.append(node, "agent/resumed", resumed)
             return
         id = spec.session or self._core.runtime.session_id()
+        if spec.session is not None and id in sessions.values():
+            raise StoreError(f"session {id!r} is live in this system already")
         parent = sessions.get(node.parent.generation) if node.parent is not None else None
         top = node
         while top.parent is not None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors import codec
 from dsh_actors.agents.containment import passes
 from dsh_actors.agents.message import FOLLOW_UP, KIND_NAMES, NOTICE, Message
+from dsh_actors.agents.resumed import ResumeReport
 from dsh_actors.errors import AdmissionRefused, AgentGone, DshActorsError, StoreError
 from dsh_actors.lifecycle.budget import FIELDS, Budget
 from dsh_actors.lifecycle.policy import Policy
@@ -25,7 +25,7 @@ from dsh_actors.supervisor.preparation import Preparation, publish
 from dsh_actors.supervisor.sleepers import lay_down
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from dsh_actors.actors.future import Future
     from dsh_actors.config.spec import AgentSpec
@@ -37,24 +37,6 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.supervisor import Supervisor
 
 _NUMBERED = re.compile(r"-(\d{1,15})$")
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeReport:
-    """What came back with a resume, and what did not.
-
-    Attributes:
-        restored: the prompts that are in inboxes again, by message id, each with the future of
-            its answer.
-        agents: the ids of the agents that live again, parents first.
-        sleeping: those of children that have settled and go on when they are asked.
-        lost: those of agents that could not come back, each with the reason.
-    """
-
-    restored: Mapping[int, Future[Any]] = field(default_factory=dict)
-    agents: tuple[str, ...] = ()
-    sleeping: tuple[str, ...] = ()
-    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 class Place:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors import codec
 from dsh_actors.agents.message import FOLLOW_UP, NOTICE, STEER, Message
 from dsh_actors.errors import AgentGone, NotAuthorized
-from dsh_actors.supervisor.sleepers import keep_locked
+from dsh_actors.supervisor.sleepers import keep_locked, leaves_locked
 from dsh_actors.workers.remote import RemoteAgent
 
 if TYPE_CHECKING:
@@ -144,6 +144,15 @@ class Settlement:
         """Start the next life of a settled child, on the supervisor's thread."""
         if node.successor is None and node.continuable is not None:
             self._supervisor.restart(node, node.continuable.spec, None)
+
+    def lay_to_rest(self, node: Node) -> None:
+        """The user stops a child: if it sleeps, it does not go on any more."""
+        with self._core.lock:
+            if not leaves_locked(node):
+                return
+            node.life.tombstone = "user"
+        if self._core.journal is not None:
+            self._core.journal.end(node)
 
     # -- authority ---------------------------------------------------------------------------------
 

@@ -6,14 +6,12 @@ that a message wakes them up in the same way. They are in no map and cost no act
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsh_actors.lifecycle.disposal import STEPS, Disposal
 from dsh_actors.lifecycle.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dsh_actors.agents.message import Message
     from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.lives import Life
@@ -82,13 +80,20 @@ def keep_locked(node: Node) -> None:
 
 def wakes_locked(node: Node, successor: Node) -> None:
     """The next life of an agent begins: it takes along what is asleep below it."""
-    parent = node.parent
-    if parent is not None and parent.life is not None and parent.life.asleep is not None:
-        found = parent.life.asleep.get(node.id)
-        if found is node:
-            del parent.life.asleep[node.id]
+    leaves_locked(node)
     for child in (node.life.asleep or {}).values():
         child.parent = successor
+
+
+def leaves_locked(node: Node) -> bool:
+    """Forget a sleeping child; whether it was one, with nobody to wake it yet."""
+    parent = node.parent
+    if parent is None or parent.life is None or parent.life.asleep is None:
+        return False
+    if parent.life.asleep.get(node.id) is not node:
+        return False
+    del parent.life.asleep[node.id]
+    return not node.restarting
 
 
 def find_locked(core: Core, id: str) -> Node | None:
@@ -99,9 +104,3 @@ def find_locked(core: Core, id: str) -> Node | None:
             found: Node = life.asleep[id]
             return found
     return None
-
-
-def below_locked(node: Node) -> Iterator[Any]:
-    """The sleeping children of an agent."""
-    if node.life is not None and node.life.asleep is not None:
-        yield from node.life.asleep.values()
