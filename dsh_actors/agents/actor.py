@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dsh_actors import codec, gates
 from dsh_actors.actors.pooled import PooledActor
-from dsh_actors.agents.behaviour import Behaviour, Remembered, Resolved, Settlement, resolve
+from dsh_actors.agents.behaviour import (
+    FILE_MODULE,
+    Behaviour,
+    Remembered,
+    Resolved,
+    Settlement,
+    resolve,
+)
 from dsh_actors.agents.inbox import Inbox
 from dsh_actors.agents.message import NOTICE
 from dsh_actors.agents.scope import Scope
@@ -564,8 +571,10 @@ def describe(error: BaseException) -> TurnError:
 
     kind = type(error)
     name = kind.__qualname__
-    if not isinstance(error, DshActorsError) and kind.__module__ not in ("builtins", "__main__"):
-        name = f"{kind.__module__}.{name}"
+    module = kind.__module__
+    named = module not in ("builtins", "__main__") and not module.startswith(FILE_MODULE)
+    if not isinstance(error, DshActorsError) and named:
+        name = f"{module}.{name}"
     try:
         message = str(error)
     except Exception as second:

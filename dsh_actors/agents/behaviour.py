@@ -29,7 +29,8 @@ InterruptedPolicy: TypeAlias = Literal["fail", "retry"]
 INTERRUPTED: Final = ("fail", "retry")
 """What may become of a message whose turn a crash has cut off."""
 
-_FILE_MODULE = "_dsh_file_"
+FILE_MODULE = "_dsh_file_"
+"""Begins the names of modules that were made of behaviours' files."""
 _COROUTINE_FUNCTION = 0x80  # inspect.CO_COROUTINE; inspect itself is slow to import
 _VARARGS = 0x04  # inspect.CO_VARARGS
 _resolved: dict[str, Resolved] = {}
@@ -220,7 +221,7 @@ def reference(target: Any) -> str:
 def _name_of(target: Any) -> str:
     module = getattr(target, "__module__", None) or "?"
     qualname = getattr(target, "__qualname__", None) or type(target).__qualname__
-    if module.startswith(_FILE_MODULE):
+    if module.startswith(FILE_MODULE):
         module = getattr(sys.modules.get(module), "__file__", None) or module
     elif module == "__mp_main__":
         module = "__main__"
@@ -339,7 +340,7 @@ def _load_file(path: str, reference: str) -> ModuleType:
     if not os.path.isfile(file):
         raise BehaviourError(f"behaviour {reference!r}: there is no file {path}")
     stem = os.path.basename(file)[:-3]
-    name = f"{_FILE_MODULE}{stem}_{zlib.crc32(file.encode()):08x}"
+    name = f"{FILE_MODULE}{stem}_{zlib.crc32(file.encode()):08x}"
     with _file_lock:
         return sys.modules.get(name) or _execute(name, file, path, reference)
 
