@@ -89,7 +89,11 @@ def owed(events: Sequence[Event], restored: Mapping[int, Future[Any]]) -> list[F
     """
     from dsh_actors.sessions.recovery import recover
 
-    return [restored[one.id] for one in recover(events).inbox if one.id in restored]
+    return [
+        restored[one.id]
+        for one in recover(events).inbox
+        if one.id in restored and one.kind != "inject"  # that starts no turn of its own
+    ]
 
 
 def look_back(binding: Binding, asked: Asked, store: SessionStore) -> dict[str, Answer]:
