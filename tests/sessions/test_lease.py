@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import threading
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -31,8 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def first(path: Path) -> Iterator[SqliteStore]:
-    # Groups are committed when a flush asks for it.
-    with SqliteStore(path, holder="first", flush_interval=3600) as store:
+    with SqliteStore(path, holder="first") as store:
         yield store
 
 
@@ -48,6 +48,23 @@ def create(store: SqliteStore, count: int = 1) -> list[str]:
         store.create(header)
     assert store.flush(10)
     return [header.id for header in headers]
+
+
+@contextmanager
+def busy_writer(store: SqliteStore) -> Iterator[None]:
+    """Keep the writer thread in a callback: what is appended meanwhile becomes one group."""
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    def wait(error: BaseException | None) -> None:
+        is_busy.set()
+        may_go_on.wait(30)
+
+    store.create(make_header(), wait)
+    assert is_busy.wait(30)
+    try:
+        yield
+    finally:
+        may_go_on.set()
 
 
 def change_holder(path: Path, name: str, change: str) -> None:
@@ -129,16 +146,17 @@ def test_a_silent_holder_is_taken_over_and_fenced(
     for session in (taken, kept, taken):
         first.append(session, "custom/before", NOTHING)
     assert first.flush(10)
-    silence(path, "first")
-    second.acquire([taken])
-    assert second.append(taken, "custom/second", NOTHING) == 2
-    assert second.flush(10)
 
     # It wakes up with a group in hand: the events of the session that is gone are refused ...
     answers: dict[str, list[BaseException | None]] = {taken: [], kept: []}
-    for session in (kept, taken, kept, taken):
-        first.append(session, "custom/late", NOTHING, on_commit=answers[session].append)
-    assert not first.flush(10)
+    with busy_writer(first):
+        silence(path, "first")
+        second.acquire([taken])
+        assert second.append(taken, "custom/second", NOTHING) == 2
+        assert second.flush(10)
+        for session in (kept, taken, kept, taken):
+            first.append(session, "custom/late", NOTHING, on_commit=answers[session].append)
+    first.flush(10)
     assert answers[kept] == [None, None]
     for error in answers[taken]:
         assert isinstance(error, SessionHeld)
@@ -170,7 +188,7 @@ def test_nothing_more_is_taken_once_a_session_is_gone(
             errors.append(refused)
 
     first.append(session, "custom/one", NOTHING, on_commit=append_another)
-    assert not first.flush(10)
+    first.flush(10)
     assert [error.__class__ for error in errors] == [SessionHeld, SessionHeld]
 
 
@@ -180,14 +198,15 @@ def test_what_is_still_queued_is_refused_with_its_group(
     """Were it kept for the next group, it could be written when the session has come back."""
     monkeypatch.setattr("dsh_actors.sessions.writer.MAX_GROUP", 2)
     (session,) = create(first)
-    silence(path, "first")
-    second.acquire([session])
     errors: list[BaseException | None] = []
-    for _ in range(5):
-        first.append(session, "custom/late", NOTHING, on_commit=errors.append)
-    second.release(session)
-    assert second.flush(10)
-    assert not first.flush(10)
+    with busy_writer(first):
+        silence(path, "first")
+        second.acquire([session])
+        for _ in range(5):
+            first.append(session, "custom/late", NOTHING, on_commit=errors.append)
+        second.release(session)
+        assert second.flush(10)
+    first.flush(10)
     assert [error.__class__ for error in errors] == [SessionHeld] * 5
     assert types(second, session) == []
 
@@ -204,7 +223,7 @@ def test_a_lost_session_can_be_acquired_again_where_it_is_now(
     assert second.flush(10)
     errors: list[BaseException | None] = []
     first.append(session, "custom/late", NOTHING, on_commit=errors.append)
-    assert not first.flush(10)
+    first.flush(10)
     assert "another process, which has let go of it since" in str(errors[0])
     first.acquire([session])
     assert first.append(session, "custom/first", NOTHING) == 3
@@ -218,16 +237,22 @@ def test_there_and_back_between_two_commits_is_noticed(
     """Ours, theirs and ours again looks in the table as if it had always been ours."""
     (session,) = create(first)
     errors: list[BaseException | None] = []
-    first.append(session, "custom/stale", NOTHING, on_commit=errors.append)
-    silence(path, "first")
-    second.acquire([session])
-    second.append(session, "custom/second", NOTHING)
-    second.release(session)
-    assert second.flush(10)
-    first.acquire([session])
+    with busy_writer(first):
+        first.append(session, "custom/stale", NOTHING, on_commit=errors.append)
+        silence(path, "first")
+        second.acquire([session])
+        second.append(session, "custom/second", NOTHING)
+        second.release(session)
+        assert second.flush(10)
+        again = threading.Thread(target=first.acquire, args=([session],))
+        again.start()
+        deadline = monotonic() + 30
+        while not first._errands:  # it is to be done before the group is written
+            assert monotonic() < deadline
+    again.join(30)
     assert first.append(session, "custom/fresh", NOTHING) == 1
-    first.flush(10)
-    assert errors[0].__class__ is SessionHeld
+    assert first.flush(10)
+    assert [error.__class__ for error in errors] == [SessionHeld]
     assert types(first, session) == ["custom/second", "custom/fresh"]
 
 
@@ -259,11 +284,12 @@ def test_of_two_first_appends_one_is_refused_at_its_commit(
     first.release(session)
     assert first.flush(10)
     errors: list[BaseException | None] = []
-    first.append(session, "custom/first", NOTHING, on_commit=errors.append)  # it was free
-    second.append(session, "custom/second", NOTHING)
-    assert second.flush(10)
-    assert not first.flush(10)
-    assert isinstance(errors[0], SessionHeld)
+    with busy_writer(first):
+        first.append(session, "custom/first", NOTHING, on_commit=errors.append)  # it was free
+        second.append(session, "custom/second", NOTHING)
+        assert second.flush(10)
+    first.flush(10)
+    assert [error.__class__ for error in errors] == [SessionHeld]
     second.release(session)
     assert second.flush(10)
     assert first.append(session, "custom/first", NOTHING) == 1  # and now it is free again
@@ -287,7 +313,7 @@ def test_deleting_fences_a_silent_holder(
     assert second.delete(session) == 1
     errors: list[BaseException | None] = []
     first.append(session, "custom/late", NOTHING, on_commit=errors.append)
-    assert not first.flush(10)
+    first.flush(10)
     assert isinstance(errors[0], SessionNotFound)
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT count(*) FROM events").fetchone() == (0,)
