@@ -184,7 +184,9 @@ class Resume:
         plan = place.plan
         if plan is None:
             if not top:
-                return factory.create(spec, id=self._id(place), parent=parent)
+                assert parent is not None
+                life = self._supervisor.declared_life(parent, spec)
+                return factory.create(spec, id=self._id(place), parent=parent, life=life)
             fresh = Preparation(self._core, self._supervisor, owned, None, None)
             return fresh.publish(
                 lambda made: factory.create(
@@ -192,6 +194,7 @@ class Resume:
                 )
             )
         life = self._life(plan, spec, settles=plan.settles and not top)
+        life.goes_on = life.goes_on or (spec.declared and parent is not None)
         made = _Restoring(self._core, self._supervisor, owned, None, None, waits=top)
         made.backlog = [_restored(prompt) for prompt in plan.recovered.inbox]
         for message in made.backlog:

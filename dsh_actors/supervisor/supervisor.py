@@ -311,15 +311,20 @@ class Supervisor(PooledActor):
         Those of an agent that was started again go on with their sessions.
         """
         for id, spec in specs:
-            if self.core.journal is not None and parent.life is not None:
-                if spec.life is None:
-                    spec.life = Life(spec, settles=False)
-                spec.life.goes_on = True
-                if spec.life.tombstone is not None:
-                    continue
-            child = self.factory.create(spec, id=id, parent=parent, life=spec.life)
+            life = self.declared_life(parent, spec)
+            if life is not None and life.tombstone is not None:
+                continue
+            child = self.factory.create(spec, id=id, parent=parent, life=life)
             if spec.children:
                 self.start_children(child, spec.children)
+
+    def declared_life(self, parent: Node, spec: Spec) -> Life | None:
+        """What a declared child goes on with if its parent is started again."""
+        if self.core.journal is not None and parent.life is not None:
+            if spec.life is None:
+                spec.life = Life(spec, settles=False)
+            spec.life.goes_on = True
+        return spec.life
 
 
 def _runs(parent: Node, turn: int) -> bool:
