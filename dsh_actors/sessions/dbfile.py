@@ -31,10 +31,12 @@ WRITE_PATIENCE = 0.25
 _ANOTHER = "or choose another store with DSH_ACTORS_HOME"
 
 _HELD = "another process holds it; it is tried again, or end that process"
-_BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
+_BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN = 5, 6, 8, 10, 11, 13, 14
+_PROTOCOL, _NOTADB = 15, 26
 _ADVICE = {
     _BUSY: _HELD,
     _LOCKED: _HELD,
+    _PROTOCOL: _HELD,  # it was stopped while it changed the index of the write-ahead log
     _READONLY: f"it is read-only; make the file and its folder writable, {_ANOTHER}",
     _IOERR: f"reading or writing the disk failed; check the disk, {_ANOTHER}",
     _CORRUPT: "it is damaged; the next store that opens it alone saves what can be read",
@@ -47,6 +49,7 @@ _ADVICE = {
 _KINDS: dict[int, type[StoreError]] = {
     _BUSY: StoreBusyError,
     _LOCKED: StoreBusyError,
+    _PROTOCOL: StoreBusyError,
     _CORRUPT: StoreDamagedError,
     _NOTADB: StoreDamagedError,
 }
@@ -107,10 +110,25 @@ def open_for_reading(path: str) -> sqlite3.Connection:
         raise StoreError(
             f"{path}: there is no session store; it is made by the first 'dsh-actors run'"
         )
+    try:
+        return _connect_for_reading(path, "mode=ro")
+    except StoreError as error:
+        # Beside the file SQLite wants to make what readers and writers share. Where nobody can,
+        # and there is no log, nobody writes.
+        if os.access(os.path.dirname(path), os.W_OK) or not _log_is_empty(path):
+            raise
+        if not isinstance(error.__cause__, sqlite3.OperationalError):
+            raise
+    return _connect_for_reading(path, "immutable=1")
+
+
+def _connect_for_reading(path: str, mode: str) -> sqlite3.Connection:
+    import sqlite3
+
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     try:
         connection = sqlite3.connect(
-            f"file:{quoted}?mode=ro",
+            f"file:{quoted}?{mode}",
             uri=True,
             timeout=OPEN_PATIENCE,
             isolation_level=None,

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["gates", "no_leaks"]
 
+# Its tests are imported by the modules that derive from them, and are to explain themselves.
+pytest.register_assert_rewrite(
+    "dsh_actors.testing.store_contract", "dsh_actors.testing.store_log_contract"
+)
+
 _LIST: Final = "behaviours.txt"
 
 
