@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dsh_actors.actors.future import Future
-from dsh_actors.errors import AgentGone, BehaviourError, DshActorsError
+from dsh_actors.errors import AgentGone, BehaviourError, DshActorsError, SessionHeld
 from dsh_actors_cli import exits, output, signals
 from dsh_actors_cli.arguments import Options, shell_line
 from dsh_actors_cli.asking import Asked, look_back, owed
@@ -182,6 +182,9 @@ class _Launch:
         except DshActorsError as error:
             if self._watch.cause is not None:
                 return  # the stop came first, and the cause says so
+            if isinstance(error, SessionHeld):
+                look = shell_line(["dsh-actors", "logs", self._binding.session_id])
+                raise SessionHeld(f"{error}; {look}", holder=error.holder) from None
             if isinstance(error, BehaviourError):
                 raise misnamed(self._spec, str(error)) or error from None
             if output.is_user_error(error):
