@@ -109,7 +109,7 @@ class Turn:
         self.check()
         if self._actor.running is not self:
             raise UsageError(
-                f"turn {self.number} of agent {self.agent_id!r} is over, so it starts nothing more; "
+                f"turn {self.number} of agent {self.agent_id!r} is over, so nothing more starts; "
                 "wait in the behaviour for the tasks and threads that it starts"
             )
 
