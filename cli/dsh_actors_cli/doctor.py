@@ -219,11 +219,18 @@ def _store(store: Path | None) -> Finding:
         with SqliteReader(path) as reader:
             problems = reader.check()
             count = len(reader.list())
+            broken = reader.is_copy
     except StoreError as error:
         return Finding("session store", "fail", str(error), "move the file away to start anew")
     if problems:
-        text = f"{path} is damaged: {problems[0]}"
-        return Finding("session store", "fail", text, "move the file away to start anew")
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        if broken:
+            text = f"{path} is damaged: {problems[0]}{more}"
+            advice = "the next run keeps it aside and goes on with what can be read"
+            return Finding("session store", "fail", text, advice)
+        text = f"{path}: {count} sessions; something was lost: {problems[0]}{more}"
+        advice = "'dsh-actors sessions list' shows the damaged ones, 'sessions rm' removes them"
+        return Finding("session store", "warn", text, advice)
     size = path.stat().st_size / 1e6
     return Finding("session store", "ok", f"{path}: {count} sessions, {size:.1f} MB, sound")
 

@@ -22,6 +22,10 @@ WITH RECURSIVE family (key, id) AS (
 )
 SELECT key, id FROM family
 """
+# With the last damaged session the damage of the store is history, too.
+_SETTLED = """
+DELETE FROM damage WHERE session = '' AND NOT EXISTS (SELECT 1 FROM damage WHERE session != '')
+"""
 _HOLDER = "SELECT holder FROM heads WHERE session = ?"
 
 
@@ -55,6 +59,7 @@ def delete_sessions(
             connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
         for id in known:
             connection.execute("DELETE FROM damage WHERE session = ?", (id,))
+        connection.execute(_SETTLED)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

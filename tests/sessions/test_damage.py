@@ -196,6 +196,8 @@ def test_one_damaged_session_among_five_does_not_break_the_list(tmp_path: Path) 
             assert store.delete(name) == 1
         assert {info.id for info in store.list()} == set(IDS) - damaged
         assert not [info for info in store.list() if info.damaged]
+        with SqliteReader(path) as reader:
+            assert reader.check() == []
 
 
 def test_what_is_not_lost_is_not_called_damaged(made: Made, tmp_path: Path) -> None:
