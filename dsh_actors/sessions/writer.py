@@ -11,39 +11,21 @@ front of everything that came later, until it is written or the store is closed.
 
 from __future__ import annotations
 
-import threading
-from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
 
-from dsh_actors.errors import (
-    DshActorsError,
-    ForkedSystemError,
-    SessionHeld,
-    SessionNotFound,
-    StoreError,
-)
+from dsh_actors.errors import ForkedSystemError, SessionHeld, StoreError
 from dsh_actors.sessions.errands import Errand
-from dsh_actors.sessions.forks import watch_forks
-from dsh_actors.sessions.observers import Observers, report
-from dsh_actors.sessions.ops import (
-    Create,
-    Log,
-    RefusedError,
-    SetStatus,
-    StoreBusyError,
-    log_of,
-    refusal,
-)
-from dsh_actors.sessions.retry import Attempts
+from dsh_actors.sessions.intake import MAX_WAITING, MAX_WAITING_WHILE_FAILING, Intake, size_of
+from dsh_actors.sessions.observers import report
+from dsh_actors.sessions.ops import Log, RefusedError, StoreBusyError, log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
-    from dsh_actors.sessions.events import SessionHeader
-    from dsh_actors.sessions.ops import Op, Ops
-    from dsh_actors.sessions.store import OnCommit
+    from dsh_actors.sessions.ops import Ops
 
 __all__ = ["GroupCommitStore"]
 
@@ -52,20 +34,8 @@ T = TypeVar("T")
 MAX_GROUP = 16_384
 """How many operations one commit takes, so that its callbacks do not wait too long."""
 
-MAX_EVENT_BYTES = 256 * 1024 * 1024
-"""The largest event that is taken. What is refused at once cannot spoil a group later."""
 
-MAX_WAITING = 1024 * 1024 * 1024
-"""How many bytes may wait to be written. Only a disk that hangs can be so far behind."""
-
-MAX_WAITING_WHILE_FAILING = 64 * 1024 * 1024
-"""How many may wait while the store cannot be written; what comes then is refused, loudly."""
-
-_OVERHEAD = 256
-"""About what an operation costs in memory besides its data."""
-
-
-class GroupCommitStore:
+class GroupCommitStore(Intake):
     """The writing half of a store. A subclass says how a group is committed.
 
     Parameters:
@@ -73,38 +43,6 @@ class GroupCommitStore:
         flush_interval: the shortest time between two commits, in seconds. 0 commits as soon as
             there is something; more makes larger groups and later confirmations.
     """
-
-    def __init__(self, name: str, *, flush_interval: float = 0.0) -> None:
-        self._name = name
-        self._attempts = Attempts(flush_interval)
-        self._observers = Observers(name)
-        self._logs: dict[str, Log] = {}
-        self._queue: Ops = []  # accepted, not yet in a group
-        self._errands: list[Errand[Any]] = []  # what callers wait for; see _on_writer
-        self._group: Ops = []  # what the writer is committing, or could not
-        # Why nothing is accepted any more: what to raise, made anew each time.
-        self._refusal: tuple[type[DshActorsError], str] | None = None
-        self._thread: threading.Thread | None = None
-        self._accepted = 0  # operations ever queued
-        self._settled = 0  # operations confirmed or given up, and their callbacks have run
-        self._lost = 0  # operations given up
-        self._forgotten = 0  # how often logs were dropped from memory; see _attach
-        self._parked = False  # the writer waits and must be woken
-        self._urgent = False  # somebody waits in flush
-        self._closing = False
-        self._begun_closing = False  # the attempt in hand was begun after the call of close
-        self._forked = False
-        self._give_up_at: float | None = None
-        self._ended = False  # nothing will be written any more
-        self._limit = MAX_WAITING  # bytes that may wait
-        self._room = (
-            MAX_WAITING  # what is left of that for the queue; 0 if nothing is taken any more
-        )
-        self._queue_bytes = 0
-        self._group_bytes = 0
-        self._deleting: frozenset[str] = frozenset()  # sessions that are being removed
-        self._make_locks()
-        watch_forks(self)
 
     # -- for the subclass ---------------------------------------------------------------------
 
@@ -118,10 +56,6 @@ class GroupCommitStore:
         """
         raise NotImplementedError
 
-    def _lookup(self, session_id: str) -> Log:
-        """Read what is committed about a session, or raise SessionNotFound."""
-        raise NotImplementedError
-
     def _release(self) -> None:
         """Release files and connections, after the last write."""
         raise NotImplementedError
@@ -132,161 +66,6 @@ class GroupCommitStore:
 
     def _do_chore(self) -> None:
         """Do what an idle store does now and then, on the writer thread."""
-
-    # -- accepting ----------------------------------------------------------------------------
-
-    @property
-    def failure(self) -> StoreError | None:
-        """Why the newest attempt to write failed, or None if it did not."""
-        return self._attempts.failure
-
-    @property
-    def pending(self) -> int:
-        """How many accepted writes are not confirmed yet."""
-        return self._accepted - self._settled
-
-    def create(self, header: SessionHeader, on_commit: OnCommit | None = None) -> None:
-        """Add a session; see ``SessionStore.create``."""
-        self._create(Create(Log(header.id), header, on_commit))
-
-    def _create(self, op: Create) -> None:
-        name = op.log.id
-        with self._lock:
-            self._check_open()
-            if name in self._logs:
-                raise StoreError(
-                    f"{self._name}: session {name!r} exists already; mint a new id for it"
-                )
-            if name in self._deleting:
-                raise StoreError(f"{self._name}: session {name!r} is being deleted; try again")
-            self._check_room()
-            self._logs[name] = op.log
-            self._enqueue(op)
-
-    def append(
-        self, session_id: str, type: str, data: bytes, *, on_commit: OnCommit | None = None
-    ) -> int:
-        """Add an event and return its number; see ``SessionStore.append``."""
-        if data.__class__ is not bytes or not type.isascii() or len(data) > MAX_EVENT_BYTES:
-            self._check_event(session_id, type, data)
-        observers = self._observers
-        while True:
-            with self._lock:
-                log = self._logs.get(session_id)
-                if (
-                    log is not None
-                    and log.refused is None
-                    and self._queue_bytes < self._room
-                    and (log is not observers.telling or not self._is_writer())
-                ):
-                    seq = log.next_seq
-                    log.next_seq = seq + 1
-                    self._queue.append((log, seq, time(), type, data, on_commit))
-                    self._queue_bytes += len(data) + _OVERHEAD
-                    self._accepted += 1
-                    if self._parked:
-                        self._unpark()
-                    return seq
-                self._check_open()
-                if log is not None:
-                    self._refuse_append(log)
-            self._attach(session_id)
-
-    def set_status(
-        self, session_id: str, status: str, *, on_commit: OnCommit | None = None
-    ) -> None:
-        """Record a status; see ``SessionStore.set_status``."""
-        while True:
-            with self._lock:
-                self._check_open()
-                log = self._logs.get(session_id)
-                if log is not None:
-                    if log.refused is not None:
-                        raise refusal(log.refused)
-                    self._enqueue(SetStatus(log, status, time(), on_commit))
-                    return
-            self._attach(session_id)
-
-    def _check_event(self, session_id: str, type: str, data: bytes) -> None:
-        """Refuse what could never be written: it would hold up its whole group for ever."""
-        where = f"{self._name}: event {type!r} of session {session_id!r}"
-        if not isinstance(data, bytes):
-            kind = data.__class__.__name__
-            raise StoreError(f"{where}: the data must be bytes from codec.encode, not {kind}")
-        if len(data) > MAX_EVENT_BYTES:
-            raise StoreError(
-                f"{where}: {len(data)} bytes are over the limit of {MAX_EVENT_BYTES}; "
-                "store large output in a file and its path here"
-            )
-        try:
-            type.encode()
-        except UnicodeEncodeError as error:
-            raise StoreError(f"{where}: the type is not valid Unicode; use plain text") from error
-
-    def _refuse_append(self, log: Log) -> NoReturn:
-        """Say why an event of a session that is known is not taken. With the lock."""
-        if log.refused is not None:
-            raise refusal(log.refused)
-        self._check_room()
-        raise StoreError(
-            f"{self._name}: a listener that is told of an event of session {log.id!r} appended "
-            "to it; append from another thread, or in an on_commit callback"
-        )
-
-    def _check_room(self) -> None:
-        if self._queue_bytes >= self._room:
-            failure = self._attempts.failure
-            why = f"since it cannot be written ({failure})" if failure else "since its disk hangs"
-            size = (self._queue_bytes + self._group_bytes) >> 20
-            raise StoreError(
-                f"{self._name}: {self.pending} writes ({size} MiB) wait, {why}; nothing more is "
-                "taken until some of them are on the disk"
-            )
-
-    def _check_open(self) -> None:
-        if self._refusal is not None:
-            kind, message = self._refusal
-            raise kind(message)
-
-    def _enqueue(self, op: Op) -> None:
-        """Take an operation. With the lock."""
-        if self._thread is None:
-            self._start_writer()
-        self._queue.append(op)
-        self._queue_bytes += _OVERHEAD
-        if isinstance(op, Create):
-            self._queue_bytes += len(op.policy) + len(op.options)
-            self._queue_bytes += sum(len(event[3]) for event in op.events)
-        self._accepted += 1
-        if self._parked:
-            self._unpark()
-
-    def _unpark(self) -> None:
-        self._parked = False
-        self._wake.notify()
-
-    def _start_writer(self) -> None:
-        thread = threading.Thread(target=self._run, name="dsh-actors-store", daemon=True)
-        thread.start()
-        self._thread = thread
-
-    def _attach(self, session_id: str) -> None:
-        """Get to know a session that an earlier opening of the store has written.
-
-        Between the read and the lock another thread can attach it, write to it and forget it
-        again, and then the read is stale; the count of forgotten logs tells.
-        """
-        with self._lock:
-            forgotten = self._forgotten
-        log = self._lookup(session_id)
-        with self._lock:
-            self._check_open()
-            if session_id in self._deleting:
-                raise SessionNotFound(f"{self._name}: session {session_id!r} is being deleted")
-            if forgotten == self._forgotten:
-                if self._thread is None:
-                    self._start_writer()
-                self._logs.setdefault(session_id, log)
 
     # -- waiting ------------------------------------------------------------------------------
 
@@ -367,15 +146,7 @@ class GroupCommitStore:
                 self._done.wait()
         return errand.outcome()
 
-    def _is_writer(self) -> bool:
-        return threading.current_thread() is self._thread
-
     # -- forks --------------------------------------------------------------------------------
-
-    def _make_locks(self) -> None:
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)  # the writer waits for work
-        self._done = threading.Condition(self._lock)  # others wait for the writer
 
     def _after_fork(self, parent: int) -> None:
         """In a forked child: the writer thread is not here, and a lock may be held for ever."""
@@ -447,19 +218,6 @@ class GroupCommitStore:
             self._begun_closing = self._closing
             return True
 
-    def _move_bytes(self, count: int) -> None:
-        """Note that so many of the bytes that wait are in the group now. With the lock."""
-        self._queue_bytes -= count
-        self._group_bytes += count
-        self._set_room()
-
-    def _set_limit(self, limit: int) -> None:
-        self._limit = limit
-        self._set_room()
-
-    def _set_room(self) -> None:
-        self._room = self._limit - self._group_bytes if self._refusal is None else 0
-
     def _time_to_wait(self) -> float | None:
         """Seconds until the next attempt; None for as long as nothing happens. With the lock."""
         if self._errands:
@@ -480,7 +238,10 @@ class GroupCommitStore:
             with self._lock:
                 self._done.notify_all()
         if not self._group:
-            self._do_chore()
+            try:
+                self._do_chore()
+            except Exception as error:  # the only writer must not die of anything
+                report(self._name, "a chore of an idle store failed", error)
 
     def _try_commit(self) -> StoreError | None:
         """Commit the group in hand, without what has to be refused."""
@@ -535,7 +296,7 @@ class GroupCommitStore:
             late = [op for op in self._queue if log_of(op) in errors]
             if late:
                 self._queue = [op for op in self._queue if log_of(op) not in errors]
-                self._queue_bytes -= sum(map(_size, late))
+                self._queue_bytes -= sum(map(size_of, late))
         dropped += late
         for op in dropped:
             self._observers.confirm((op,), errors[log_of(op)])
@@ -563,8 +324,3 @@ class GroupCommitStore:
             self._group_bytes = 0
             self._set_room()
             self._done.notify_all()
-
-
-def _size(op: Op) -> int:
-    """About what an operation costs in memory."""
-    return _OVERHEAD + (len(op[4]) if isinstance(op, tuple) else 0)
