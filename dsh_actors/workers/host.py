@@ -306,8 +306,10 @@ class WorkerHost:
     @staticmethod
     def _started_frame(agent: AgentActor) -> list[Any]:
         hooks = agent.instance is not None
-        interrupted = behaviours.interrupted_by(
-            agent.call if agent.instance is None else type(agent.instance)
+        interrupted = (
+            type(agent.instance).interrupted
+            if hooks
+            else getattr(agent.call, "__dsh_interrupted__", None)
         )
         return [
             frames.STARTED, agent.key, hooks, agent.resumable, agent.takes_notices, interrupted,
