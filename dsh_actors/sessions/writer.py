@@ -222,11 +222,14 @@ class GroupCommitStore(Intake):
         """Seconds until the next attempt; None for as long as nothing happens. With the lock."""
         if self._errands:
             return 0.0
+        chore = self._time_to_chore() if not self._group else None
         if not self._group and not self._queue:
-            return self._time_to_chore()
-        return self._attempts.wait(
+            return chore
+        wait = self._attempts.wait(
             monotonic(), urgent=self._urgent, closing=self._closing, more=bool(self._queue)
         )
+        # However long it gathers; while it cannot write there is no use in chores.
+        return wait if chore is None else min(wait, chore)
 
     def _tend(self) -> None:
         """Do what has to be done between two groups."""

@@ -373,6 +373,16 @@ def test_a_busy_writer_beats_too(path: Path) -> None:
             seen.add(holder.heartbeat)
 
 
+def test_one_that_gathers_for_long_beats_too(path: Path) -> None:
+    with SqliteStore(path, lease_ttl=0.06, flush_interval=3600) as store:
+        (session,) = create(store)
+        before = store.holders()[session].heartbeat
+        store.append(session, "custom/x", NOTHING)
+        deadline = monotonic() + 30
+        while store.holders()[session].heartbeat == before:
+            assert monotonic() < deadline
+
+
 def test_a_store_of_the_first_version_is_brought_up_to_date(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.executescript(MIGRATIONS[0])
