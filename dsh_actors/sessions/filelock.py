@@ -51,6 +51,11 @@ class FileLock:
                     ) from None
                 sleep(0.02)
                 continue
+            except OSError as error:
+                raise StoreError(
+                    f"{self._path}: it cannot be locked ({error.strerror}); put the store on a "
+                    "local disk with DSH_ACTORS_HOME"
+                ) from error
             if self._is_in_place():
                 return
             self.forget()  # its last user has removed it in between
@@ -59,7 +64,7 @@ class FileLock:
         """Hold it alone, if nobody else holds it; if somebody does, it may not be held at all."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:  # also where nothing can be locked
             return False
         return self._is_in_place()
 

@@ -63,6 +63,8 @@ class Pages:
             first = self.page(1)
             self.application_id = _FOUR.unpack_from(first, 68)[0] if first.startswith(_MAGIC) else 0
             self.count = max(-(-self.size // self.page_size), max(self._in_log, default=0))
+            self.missing = max(0, _page_count(first) - self.count)
+            """How many pages there were behind the end of the file, as far as that is known."""
             self.unreadable = 0
             """How many pages in use were not read, or not wholly, by ``records``."""
         except BaseException:
@@ -210,6 +212,14 @@ def _page_size(head: bytes) -> int:
     size = 65536 if size == 1 else size
     valid = head.startswith(_MAGIC) and 512 <= size <= 65536 and not size & (size - 1)
     return size if valid else _DEFAULT_PAGE
+
+
+def _page_count(first: bytes) -> int:
+    """Return how many pages there should be; 0 if the first one does not say."""
+    changes, valid_for = _FOUR.unpack_from(first, 24)[0], _FOUR.unpack_from(first, 92)[0]
+    if not first.startswith(_MAGIC) or changes != valid_for:
+        return 0
+    return int(_FOUR.unpack_from(first, 28)[0])
 
 
 def _checksum(data: bytes, start: tuple[int, int], big: bool) -> tuple[int, int]:

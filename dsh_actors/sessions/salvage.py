@@ -172,11 +172,11 @@ class _Salvage:
 
     def _add_store_findings(self) -> None:
         pages = self._pages
-        bad = pages.unreadable
+        bad = pages.unreadable + pages.missing
         cut = pages.size % pages.page_size
         if bad or cut or self._problems:
             kept = f"; the damaged file is kept as {self._kept_as}" if self._kept_as else ""
-            text = f"{bad} of {pages.count} pages could not be read{kept}"
+            text = f"{bad} of {pages.count + pages.missing} pages are missing or unreadable{kept}"
             self._problems.append(("", text))
 
     def _write(self) -> None:

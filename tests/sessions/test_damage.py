@@ -310,6 +310,19 @@ def test_an_exchange_that_a_crash_cut_off_is_finished(
     assert not whole.exists()
 
 
+def test_of_sessions_that_left_no_trace_the_pages_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with SqliteStore(path) as store:
+        store.create(make_header())
+        assert store.flush(10)
+    os.truncate(path, PAGE)
+    with SqliteStore(path) as store:
+        assert store.list() == []
+    with SqliteReader(path) as reader:
+        (finding,) = reader.check()
+    assert "pages are missing or unreadable; the damaged file is kept as s.db.damaged-" in finding
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(16))
 def test_a_store_cut_off_at_every_byte_of_its_end(tmp_path: Path, part: int) -> None:
