@@ -90,17 +90,7 @@ class Journal:
             behaviour=name if isinstance(name, str) else resolve(name).name,
             created=self._core.runtime.now(),
             policy=node.bounds.policy.to_plain() if node.bounds is not None else {},
-            options={
-                "isolation": spec.isolation,
-                "restart": spec.restart,
-                "one_shot": node.one_shot,
-                "continuable": node.continuable is not None,
-                "declared": spec.declared,
-                "interrupted": spec.interrupted,
-                "args": spec.args or {},
-                **({} if self.launch is None or spec.session is None else {"launch": self.launch}),
-                **(spec.limits.to_plain() if spec.limits is not None else {}),
-            },
+            options=self._options(node, spec),
         )
         if announced:
             self.store.create(header)
@@ -109,6 +99,25 @@ class Journal:
         sessions[node.generation] = id
         if life is not None:
             life.session = id
+
+    def _options(self, node: Node, spec: Spec) -> dict[str, Any]:
+        """What a resume needs to know; what is usual is left out."""
+        options: dict[str, Any] = {
+            "isolation": spec.isolation,
+            "restart": spec.restart,
+            "one_shot": node.one_shot,
+            "interrupted": spec.interrupted,
+            "args": spec.args or {},
+        }
+        if node.continuable is not None:
+            options["continuable"] = True
+        if spec.declared:
+            options["declared"] = True
+        if spec.session is not None and self.launch is not None:
+            options["launch"] = self.launch
+        if spec.limits is not None:
+            options |= spec.limits.to_plain()
+        return options
 
     def publish_locked(self, node: Node) -> None:
         """An agent is published, and so is its session.

@@ -50,7 +50,7 @@ def store_of(sim: Simulation) -> SimulatedStore:
 def check_fates(sim: Simulation, session: str) -> None:
     """At a quiet end every accepted prompt has met one fate, and none was handled twice."""
     store = store_of(sim)
-    retried = store.sessions[session].options["interrupted"] == "retry"
+    retried = store.sessions[session].options.get("interrupted") == "retry"
     one_shot = store.sessions[session].options["one_shot"]
     where = f"seed {sim.seed}: {session} of {store.sessions[session].agent_id}"
     fates: dict[int, list[str]] = {}
