@@ -180,6 +180,8 @@ async def go_on(sim: Simulation, ledger: Ledger) -> None:
     """A later system, on what is left."""
     store = sim.store
     assert store is not None
+    if sim.random.random() < 0.4:
+        sim.watch.lives.listen()
     for id, header in list(store.sessions.items()):
         if header.parent is None:
             handle = sim.system.resume(id)

@@ -46,7 +46,7 @@ class LifeWatch:
         if event.name in CREATED:
             if not there:
                 self._wrong.append(f"{node} is announced ({event.name}) and not there")
-            if getattr(node.agent, "turns", 0) and node.continuable is None:
+            if getattr(node.agent, "turns", 0) and node.life is None:
                 self._wrong.append(f"{node} had a turn before its {event.name}")
         elif there:
             self._wrong.append(f"{node} is still there at its {event.name}")
