@@ -101,8 +101,10 @@ class Keyboard:
             return self._sequence()
         if first in _KEYS:
             return _KEYS[first]
-        while (missing := _missing(first)) and (self._unread or self._more(_REST)):
-            first, self._unread = first + self._unread[:missing], self._unread[missing:]
+        for _ in range(_following(first)):
+            if not (self._unread or self._more(_REST)) or not 0x80 <= self._unread[0] < 0xC0:
+                break  # no character at all
+            first, self._unread = first + self._unread[:1], self._unread[1:]
         return first.decode("utf-8", "replace")
 
     def _sequence(self) -> str:
@@ -123,11 +125,9 @@ class Keyboard:
         return bool(self._unread)
 
 
-def _missing(started: bytes) -> int:
-    """Return how many bytes a character lacks that begins so."""
-    first = started[0]
-    length = 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    return length - len(started)
+def _following(first: bytes) -> int:
+    """Return how many bytes follow in a character of UTF-8 that begins so."""
+    return next((n for n, least in ((3, 0xF0), (2, 0xE0), (1, 0xC0)) if first[0] >= least), 0)
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:

@@ -8,7 +8,7 @@ from dsh_actors.observe.display import display_text
 from dsh_actors_cli.render.style import clip, pad
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dsh_actors_cli.pickable import Choice
     from dsh_actors_cli.render.style import Style
@@ -32,16 +32,24 @@ class Picker:
         choices: the sessions, newest first.
         now: Unix seconds.
         problem: why the sessions cannot be listed; empty if they can.
+        refuse: asked of the one that is to be resumed: why it cannot be; empty if it can.
 
     Attributes:
         chosen: the session that was chosen, once one was.
         notice: what to say about the last key; cleared by the next one.
     """
 
-    def __init__(self, choices: Sequence[Choice], now: float, problem: str = "") -> None:
+    def __init__(
+        self,
+        choices: Sequence[Choice],
+        now: float,
+        problem: str = "",
+        refuse: Callable[[Choice], str] = lambda choice: choice.refusal,
+    ) -> None:
         self.chosen: Choice | None = None
         self.notice = ""
         self._all, self._now, self._problem = list(choices), now, problem
+        self._refuse = refuse
         self._query = ""
         self._shown = self._all
         self._cursor = self._top = 0
@@ -76,8 +84,9 @@ class Picker:
         if not self._shown:
             return "go on"
         choice = self._shown[self._cursor]
-        if choice.refusal:
-            self.notice = f"{choice.id} cannot be resumed: {choice.refusal}"
+        refusal = choice.refusal or self._refuse(choice)
+        if refusal:
+            self.notice = f"{choice.id} cannot be resumed: {refusal}"
             return "go on"
         self.chosen = choice
         return "chosen"

@@ -95,9 +95,22 @@ def _newest(store: Path | None) -> str:
     return f"; the newest: {', '.join(found[:_NAMED])}{more}"
 
 
+def _refusal(choice: Choice, store: Path | None) -> str:
+    """Return why the session cannot be resumed, as its header says; empty if it can."""
+    from dsh_actors.errors import DshActorsError
+    from dsh_actors_cli.hand_over import resumption
+
+    try:
+        with _open(store) as reader:
+            resumption(reader.load(choice.id).header, store)
+    except DshActorsError as error:
+        return str(error)
+    return ""
+
+
 def _pick(store: Path | None) -> tuple[Choice | None, str]:
     """Return what was chosen, if anything was, and why nothing could be, if so."""
-    from dsh_actors.errors import StoreError
+    from dsh_actors.errors import SessionNotFound, StoreError
     from dsh_actors_cli.keyboard import Keyboard
     from dsh_actors_cli.pickable import choices
     from dsh_actors_cli.picker import Picker
@@ -108,9 +121,11 @@ def _pick(store: Path | None) -> tuple[Choice | None, str]:
     try:
         with _open(store) as reader:
             found = choices(reader)
+    except SessionNotFound:
+        found = []  # there is no store yet
     except StoreError as error:
         problem = str(error)
-    picker = Picker(found, time.time(), problem)
+    picker = Picker(found, time.time(), problem, lambda choice: _refusal(choice, store))
     style = Style(wants_colour(sys.stderr))
     with Keyboard.opened() as keyboard:
 
