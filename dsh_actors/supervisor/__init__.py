@@ -15,6 +15,9 @@ stops.py       stops: from the mark to the receipt, with escalation by deadline
 losses.py      the death of a worker
 teardown.py    the effects of a disposal, and natural ends
 lives.py       what outlives one activation of an agent
+plans.py       what the logs of a tree say is to become of its agents
+resume.py      brings them back; sleepers.py keeps those that go on only when they are asked
+opening.py     trees from files and from logs, as the system offers them; closing.py its end
 settlement.py  continuable children: settle, notice, next life
 drain.py       drains, of everything or of what is below some agents
 journal.py     what goes into the session store

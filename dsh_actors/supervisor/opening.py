@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dsh_actors.slots import LaunchIdentity, Slots
     from dsh_actors.supervisor.core import Core, Spec
     from dsh_actors.supervisor.ownership import AgentFactory, Ownership
-    from dsh_actors.supervisor.plans import Plan
-    from dsh_actors.supervisor.resume import Place, Resume
+    from dsh_actors.supervisor.plans import Place, Plan
+    from dsh_actors.supervisor.resume import Resume
     from dsh_actors.supervisor.supervisor import Supervisor
 
 
@@ -68,7 +68,7 @@ class Opening:
             UsageError: this system has no store.
             DuplicateId, AdmissionRefused, SystemClosed, WorkerStartError: as for ``create``.
         """
-        from dsh_actors.supervisor.resume import Place
+        from dsh_actors.supervisor.plans import Place
 
         self._check_fork()
         parent, wanted = self._initiator()
@@ -189,8 +189,7 @@ class Opening:
             found: what the log of its parent has for it.
             plans: gets every log that is read.
         """
-        from dsh_actors.supervisor.plans import LIVE, LOST
-        from dsh_actors.supervisor.resume import Place
+        from dsh_actors.supervisor.plans import LIVE, LOST, Place
 
         identity = identities.get(declared.id)
         plan, session = found, None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dsh_actors.sessions.events import Event, SessionHeader, SessionInfo
     from dsh_actors.sessions.recovery import Recovered
     from dsh_actors.sessions.store import SessionStore
+    from dsh_actors.supervisor.core import Spec
 
 LIVE: Final = "live"
 """It starts again."""
@@ -249,6 +250,27 @@ class Plan:
                 used["processes"] += plan.isolation == "own"
             latest = max(latest, plan.last_time)
         return used | {"wall": self.lived + max(0.0, latest - self.span_began)}
+
+
+class Place:
+    """One agent that is to be made: from its log, from a tree file, or from both."""
+
+    __slots__ = ("children", "declared", "plan", "session", "spec")
+
+    def __init__(self, plan: Plan | None, declared: AgentSpec | None, session: str | None) -> None:
+        self.plan = plan
+        self.declared = declared
+        # Of one without a log: the id that its session is to have.
+        self.session = session
+        self.spec: Spec | None = None
+        self.children: list[Place] = []
+
+    @classmethod
+    def of(cls, plan: Plan) -> Place:
+        """The place of an agent and of those below it, as their logs say."""
+        place = cls(plan, None, None)
+        place.children = [cls.of(child) for child in plan.children]
+        return place
 
 
 def read(store: SessionStore, session_id: str) -> tuple[Plan, dict[str, str]]:

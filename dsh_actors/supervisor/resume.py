@@ -20,7 +20,7 @@ from dsh_actors.lifecycle.policy import Policy
 from dsh_actors.supervisor.bounds import Limits
 from dsh_actors.supervisor.delivery import Reply
 from dsh_actors.supervisor.lives import Life
-from dsh_actors.supervisor.plans import ASLEEP, ENDED, LIVE, LOST, Plan, read
+from dsh_actors.supervisor.plans import ASLEEP, ENDED, LIVE, LOST, Place, Plan, read
 from dsh_actors.supervisor.preparation import Preparation, publish
 from dsh_actors.supervisor.sleepers import lay_down
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_actors.actors.future import Future
-    from dsh_actors.config.spec import AgentSpec
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.sessions.recovery import Prompt
     from dsh_actors.supervisor.core import Core, Spec
@@ -37,27 +36,6 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.supervisor import Supervisor
 
 _NUMBERED = re.compile(r"-(\d{1,15})$")
-
-
-class Place:
-    """One agent that is to be made: from its log, from a tree file, or from both."""
-
-    __slots__ = ("children", "declared", "plan", "session", "spec")
-
-    def __init__(self, plan: Plan | None, declared: AgentSpec | None, session: str | None) -> None:
-        self.plan = plan
-        self.declared = declared
-        # Of one without a log: the id that its session is to have.
-        self.session = session
-        self.spec: Spec | None = None
-        self.children: list[Place] = []
-
-    @classmethod
-    def of(cls, plan: Plan) -> Place:
-        """The place of an agent and of those below it, as their logs say."""
-        place = cls(plan, None, None)
-        place.children = [cls.of(child) for child in plan.children]
-        return place
 
 
 class _Restoring(Preparation):
@@ -232,8 +210,8 @@ class Resume:
                 self._bring_below(child, node)
             if plan is not None and plan.state == ASLEEP:
                 self._put_to_sleep(child, node)
-            if plan is not None and plan.state == LOST:
-                self._lose(plan, node)
+            if plan is not None and plan.state in (LOST, ENDED):
+                self._lose(plan, node)  # of one that had ended, what the crash left below it
         assert place.spec is not None
         place.spec.children = tuple(
             (self._id(child), child.spec)
@@ -282,7 +260,7 @@ class Resume:
         self._sleeping.append(plan.id)
         self._below(place, node)
 
-    def _lose(self, plan: Plan, parent: Node | None) -> None:
+    def _lose(self, plan: Plan, parent: Node) -> None:
         """On the record, by name, and told to the parent."""
         for each in plan.walk():
             if each.state != LOST:
@@ -293,7 +271,7 @@ class Resume:
                     self._journal.write(each.session, type, data)
                 self._journal.store.set_status(each.session, "lost")
                 self._taken.discard(each.session)
-                if each is plan and parent is not None:
+                if each is plan:
                     self._notify(each, parent, "lost", each.why)
 
     def _notify(self, plan: Plan, parent: Node, outcome: str, detail: str | None) -> None:

@@ -11,7 +11,7 @@ import worker_behaviours
 from watching import PATIENCE, Gate, Watch
 
 import dsh_actors as dsh
-from dsh_actors import system as system_module
+from dsh_actors.supervisor import closing
 
 EVERYWHERE = pytest.mark.parametrize("isolation", ["inline", "pool", "own"])
 
@@ -225,7 +225,7 @@ def test_a_run_can_wait_for_the_end_of_the_system_that_it_ends() -> None:
 def test_a_run_that_never_ends_does_not_hold_a_system_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(system_module, "CLOSE_MARGIN", 0.05)
+    monkeypatch.setattr(closing, "CLOSE_MARGIN", 0.05)
     never: dsh.Future[None] = dsh.Future()
     with dsh.ActorSystem() as system:
         a = system.create(worker_behaviours.echo).agent

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dsh_actors as dsh
+from dsh_actors import codec
 from dsh_actors.config.spec import AgentSpec, TreeSpec
 from dsh_actors.sessions import MemoryStore
 from tests.supervisor import resuming
@@ -396,3 +397,21 @@ def test_a_declared_tree_comes_back_from_its_logs_alone(store: MemoryStore) -> N
         assert report.agents == ("root", "a", "b")
         assert ask(root, "child", "a", 1) == 6
         assert ask(root, "child", "b", 1) == 1
+
+
+def test_what_a_crash_has_left_below_an_ended_agent_is_lost(store: MemoryStore) -> None:
+    with dsh.ActorSystem(store=store) as system:
+        root, session = root_of(system)
+        ask(root, "create", "boss", "middle", "permanent")
+        ask(root, "child", "middle", ["create", "Adder", "leaf", "permanent"])
+        left = crashed(store)
+    # The parent's last words were stored, and those of what is below it were not.
+    middle, leaf = (session_of(left, id) for id in ("middle", "leaf"))
+    left.append(middle, "agent/ended", codec.encode({"outcome": "failed", "final": True}))
+    left.set_status(middle, "failed")
+    with left, dsh.ActorSystem(store=left) as system:
+        _, report = resume(system, session)
+        assert report.agents == ("root",)
+        assert list(report.lost) == ["leaf"]
+        assert types(left, leaf)[-1] == "agent/ended"
+        assert left.holder_of(leaf) is None
