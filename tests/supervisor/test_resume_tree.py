@@ -9,10 +9,12 @@ import pytest
 import dsh_actors as dsh
 from dsh_actors import codec
 from dsh_actors.config.spec import AgentSpec, TreeSpec
-from dsh_actors.sessions import MemoryStore
+from dsh_actors.sessions import Event, MemoryStore, SessionHeader
+from dsh_actors.slots import LaunchIdentity
+from dsh_actors.supervisor.plans import Plan
 from tests.supervisor import resuming
 from tests.supervisor.resuming import HERE, crashed, gates, log, session_of, turns, types
-from tests.watching import PATIENCE, Gate, Watch
+from tests.watching import PATIENCE, Gate, Watch, in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -415,3 +417,75 @@ def test_what_a_crash_has_left_below_an_ended_agent_is_lost(store: MemoryStore) 
         assert list(report.lost) == ["leaf"]
         assert types(left, leaf)[-1] == "agent/ended"
         assert left.holder_of(leaf) is None
+
+
+@pytest.mark.parametrize("isolation", ["inline", "pool"])
+def test_a_parent_is_told_wherever_it_lives(isolation: str, store: MemoryStore) -> None:
+    gate = gates["gate"] = Gate()
+    with dsh.ActorSystem(store=store, workers=1) as system:
+        root, session = root_of(system)
+        ask(root, "spawn", "Adder", "adder", "gate")
+        gate.reached()
+        left = crashed(store)
+        gate.open()
+    identities = {"root": LaunchIdentity(session, resume=True)}
+    declared = AgentSpec("root", f"{HERE}:boss", isolation=isolation)  # type: ignore[arg-type]
+    with left, dsh.ActorSystem(store=left, workers=1) as system:
+        system.start_tree(TreeSpec("t", agents=(declared,)), identities=identities)
+        settled(left, "adder")
+        notices = [e.data for e in log(left, session) if e.type == "custom/settled"]
+        assert notices == [["adder", "aborted", None]]
+
+
+def test_a_tree_that_is_resumed_for_an_agent_is_below_it(store: MemoryStore) -> None:
+    with dsh.ActorSystem(store=store) as system:
+        _, session = root_of(system)
+        left = crashed(store)
+    narrow = dsh.Policy(tools=["read"])
+    with left, dsh.ActorSystem(store=left) as system:
+        above = system.create(f"{HERE}:boss", id="above", policy=narrow).agent
+        handle = system.initiators.with_initiator(above, lambda: system.resume(session))
+        assert shown(system) == {"above": ("waiting", ["root"]), "root": ("idle", [])}
+        assert ask(handle.agent, "policy") == narrow.to_plain()
+
+
+def test_of_many_that_resume_one_session_one_does(store: MemoryStore) -> None:
+    with dsh.ActorSystem(store=store) as system:
+        root, session = root_of(system)
+        ask(root, "spawn", "Adder", "adder", 5)
+        left = crashed(store)
+    with left, dsh.ActorSystem(store=left) as system:
+        results = in_threads(8, lambda _: system.resume(session))
+        won = [each for each in results if isinstance(each, dsh.AgentHandle)]
+        assert len(won) == 1
+        assert all(isinstance(each, dsh.StoreError) for each in results if each is not won[0])
+        assert ask(won[0].agent, "child", "adder", 1) == 6
+    assert types(left, session).count("agent/resumed") == 1
+
+
+# -- wall time -------------------------------------------------------------------------------------
+
+
+def test_time_in_which_nobody_could_work_is_not_counted() -> None:
+    def event(time: float, type: str, **data: Any) -> Event:
+        return Event(0, time, type, data)
+
+    header = SessionHeader(
+        "s-1", "a", "system", "s-1", None, 0, f"{HERE}:boss", created=100.0,
+        options={"budget": {"wall": 60.0}},
+    )  # fmt: skip
+    first = [event(110.0, "custom/x"), event(120.0, "custom/x")]
+    plan = Plan(header, first)
+    assert plan.remaining(None) == dsh.Budget(wall=40.0)
+    # Resumed after an hour, and at work for five seconds.
+    later = [
+        event(3720.0, "prompt/failed", id=1, reason="interrupted"),
+        event(3720.0, "agent/resumed", turns=1, system="next", after=120.0),
+        event(3725.0, "custom/x"),
+    ]
+    assert Plan(header, first + later).remaining(None) == dsh.Budget(wall=35.0)
+    # A next life in the same system: the clock went on.
+    again = [event(3730.0, "agent/resumed", turns=2), event(3735.0, "custom/x")]
+    assert Plan(header, first + later + again).remaining(None) == dsh.Budget(wall=25.0)
+    late = [event(9000.0, "custom/x")]
+    assert Plan(header, first + later + late).remaining(None) == dsh.Budget(wall=0.0)
