@@ -140,3 +140,29 @@ def tries(turn: dsh.Turn, message: Any) -> Any:
     if isinstance(message, str) and message in gates:
         gates[message].hold()
     return message
+
+
+made: list[str] = []
+"""The calls that were made in this process."""
+
+
+@dsh.behaviour(interrupted="retry")
+def calls(turn: dsh.Turn, gate: str) -> list[str]:
+    """One call that ends, and one that a crash cuts off at the gate."""
+
+    def one() -> str:
+        made.append("one")
+        return "first"
+
+    def two() -> str:
+        made.append("two")
+        if gate in gates:
+            gates[gate].hold()
+        return "second"
+
+    found = [turn.call("one", one)]
+    try:
+        found.append(turn.call("two", two))
+    except dsh.OutcomeUnknown:
+        found.append("unknown")
+    return found

@@ -343,3 +343,14 @@ def test_a_restart_policy_holds_when_the_tree_is_resumed_again_and_again(
             left = crashed(left)
     assert turns(left, session) == [1, 2, 3]
     left.close()
+
+
+def test_calls_that_were_made_are_not_made_again(store: MemoryStore) -> None:
+    resuming.made.clear()
+    left, session, ids = crash_in_turn(store, "calls", "gate", [])
+    assert resuming.made == ["one", "two"]
+    gates.clear()
+    with left, dsh.ActorSystem(store=left) as system:
+        report = resume(system, session)
+        assert report.restored[ids[0]].result(PATIENCE) == ["first", "unknown"]
+        assert resuming.made == ["one", "two"]
