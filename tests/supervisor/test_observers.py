@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dsh_actors as dsh
+from tests.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE = 10.0
 
@@ -35,7 +36,7 @@ def echo(turn: dsh.Turn, message: Any) -> Any:
     return message
 
 
-def types(events: list[Mapping[str, Any]]) -> list[str]:
+def types(events: Sequence[Mapping[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
 
@@ -73,15 +74,15 @@ def test_an_agent_made_while_nobody_listened_tells_of_its_next_turn(
 ) -> None:
     agent = unwatched.create(echo, id="a").agent
     agent.ask(1).result(PATIENCE)
-    events: list[Mapping[str, Any]] = []
-    remove = unwatched.observe(events.append)
+    watch = Watch()
+    remove = unwatched.observe(watch)
     agent.ask(2).result(PATIENCE)
-    agent.when_idle().result(PATIENCE)
-    assert types(events) == ["turn/start", "turn/end"]
+    watch.see("turn/end")  # told after the answer
+    assert types(watch.events) == ["turn/start", "turn/end"]
     remove()
     assert unwatched._core.observer is None
     agent.ask(3).result(PATIENCE)
-    assert types(events) == ["turn/start", "turn/end"]
+    assert types(watch.events) == ["turn/start", "turn/end"]
 
 
 def test_the_same_function_may_listen_twice(unwatched: dsh.ActorSystem) -> None:
