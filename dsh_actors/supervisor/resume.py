@@ -193,6 +193,10 @@ class Resume:
         self._held.append(node)
         self._agents.append(node.id)
         self._taken.discard(plan.session)
+        self._core.emit(
+            "agent/resumed", agent=node.id, pid=node.agent.pid, session=plan.session,
+            queued=len(made.backlog),
+        )  # fmt: skip
         for message in made.backlog:
             if isinstance(message.reply, Reply):
                 self._restored[message.id] = message.reply

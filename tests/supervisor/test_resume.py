@@ -114,11 +114,13 @@ def test_without_a_store_there_is_nothing_to_resume() -> None:
 @pytest.mark.behaviour(106)
 def test_an_interrupted_turn_is_closed_by_what_is_appended(store: MemoryStore) -> None:
     left, session, ids = crash_in_turn(store, "boss", ["hold", "gate"], [["budget"], ["policy"]])
-    before = log(left, session)
-    with left, dsh.ActorSystem(store=left) as system:
+    before, watch = log(left, session), Watch()
+    with left, dsh.ActorSystem(store=left, on_event=watch) as system:
         handle = system.resume(session)
         report = handle.resumed
         assert report is not None
+        told = watch.see("agent/resumed", "a")
+        assert (told["session"], told["queued"]) == (session, 2)
         assert list(report.restored) == ids[1:]
         assert [reply.result(PATIENCE) for reply in report.restored.values()] == [{}, {}]
         handle.agent.when_idle().result(PATIENCE)
