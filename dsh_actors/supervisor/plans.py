@@ -125,16 +125,18 @@ class Plan:
                     raise
                 self._is_lost(str(error))
         newest: dict[str, Plan] = {}
-        for child in self.children:
+        for child in sorted(self.children, key=lambda each: (each.was_live, each.life_began)):
             newest[child.header.agent_id] = child
         for child in self.children:
             child.judge()
             if newest[child.header.agent_id] is not child and child.state in (LIVE, ASLEEP):
                 # Its id was given again, by an agent that took its place.
                 if child.was_live:
-                    child._is_lost(f"a later agent with the id {child.id!r} took its place")
+                    child.lose(f"a later agent with the id {child.id!r} took its place")
                 else:
                     child.state = ENDED
+                    for below in child.children:
+                        below._orphan(child.id)
         if self.state == ASLEEP and (
             self.recovered.inbox or any(child.state == LIVE for child in self.children)
         ):

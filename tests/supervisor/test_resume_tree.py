@@ -489,3 +489,41 @@ def test_time_in_which_nobody_could_work_is_not_counted() -> None:
     assert Plan(header, first + later + again).remaining(None) == dsh.Budget(wall=25.0)
     late = [event(9000.0, "custom/x")]
     assert Plan(header, first + later + late).remaining(None) == dsh.Budget(wall=0.0)
+
+
+def test_of_two_that_had_one_id_the_one_that_lived_comes_back() -> None:
+    def event(time: float, type: str, **data: Any) -> Event:
+        return Event(0, time, type, data)
+
+    def plan(id: str, agent: str, created: float, *events: Event) -> Plan:
+        header = SessionHeader(
+            id, agent, "system", "s-1", None, 0, f"{HERE}:boss", created=created,
+            options={"continuable": agent != "root"},
+        )  # fmt: skip
+        return Plan(header, list(events))
+
+    def judged(*children: Plan) -> list[str]:
+        root = plan("s-1", "root", 1.0)
+        root.children = list(children)
+        for child in children:
+            child.parent = root
+        root.judge(top=True)
+        return [child.state for child in children]
+
+    settled = event(3.0, "agent/ended", outcome="completed")
+    stopped = event(5.0, "agent/ended", outcome="aborted", final=True)
+    first = plan("s-2", "a", 2.0, settled)
+    assert judged(first, plan("s-3", "a", 4.0)) == ["ended", "asleep"]
+    assert judged(plan("s-2", "a", 2.0, settled), plan("s-3", "a", 4.0, stopped)) == [
+        "ended", "ended",
+    ]  # fmt: skip
+    again = plan("s-2", "a", 2.0, settled, event(6.0, "agent/resumed", turns=1))
+    below = plan("s-4", "b", 3.0)
+    again.children, below.parent = [below], again
+    assert judged(again, plan("s-3", "a", 4.0, stopped)) == ["asleep", "ended"]
+    # Two of which neither end is on the record: the later one stays, and nothing below the other.
+    older = plan("s-2", "a", 2.0)
+    below = plan("s-4", "b", 3.0)
+    older.children, below.parent = [below], older
+    assert judged(older, plan("s-3", "a", 4.0)) == ["lost", "asleep"]
+    assert below.state == "lost"
