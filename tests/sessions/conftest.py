@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,14 +26,3 @@ def sqlite_store(tmp_path: Path) -> Iterator[SqliteStore]:
     opened = SqliteStore(tmp_path / "s.db")
     yield opened
     opened.close(10)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the slow tests of this folder, unless ``-m`` asks for them."""
-    if "slow" in (config.option.markexpr or ""):
-        return
-    here = os.path.dirname(__file__)
-    left_out = [i for i in items if i.get_closest_marker("slow") and str(i.path).startswith(here)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
