@@ -131,12 +131,12 @@ def test_without_the_slot_ids_are_minted_as_ever(stored: bool, store: MemoryStor
 
 def test_declared_children_go_on_with_their_own_logs(store: MemoryStore) -> None:
     root = AgentSpec("root", f"{HERE}:boss", children=(adder("kept"), adder("gone")))
-    with dsh.ActorSystem(store=store) as system:
+    watch = Watch()
+    with dsh.ActorSystem(store=store, on_event=watch) as system:
         agent = system.start_tree(tree(root), identities={"root": fresh("s-1")})[0].agent
         assert ask(agent, ["child", "kept", 5]) == 5
         ask(agent, ["spawn", "Adder", "spawned", 7])
-        agent.when_idle().result(PATIENCE)
-        store.flush(PATIENCE)
+        watch.see("agent/ended", "spawned")
     kept = session_of(store, "kept")
     changed = AgentSpec(
         "root", f"{HERE}:boss", children=(adder("kept", isolation="pool"), adder("new"))

@@ -453,6 +453,7 @@ def test_of_many_that_resume_one_session_one_does(store: MemoryStore) -> None:
     with dsh.ActorSystem(store=store) as system:
         root, session = root_of(system)
         ask(root, "spawn", "Adder", "adder", 5)
+        settled(store, "adder")
         left = crashed(store)
     with left, dsh.ActorSystem(store=left) as system:
         results = in_threads(8, lambda _: system.resume(session))
