@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.ownership import AgentFactory, Owner
     from dsh_actors.supervisor.receipt import AgentEnd, Receipt, Survivor
     from dsh_actors.system import ActorSystem, TreeNode
+    from dsh_actors.workers.limits import WorkerLimits
 
 __version__ = "0.1.0"
 
@@ -123,6 +124,7 @@ __all__ = [
     "TurnAborted",
     "UnknownCall",
     "UsageError",
+    "WorkerLimits",
     "WorkerStartError",
     "as_settled",
     "behaviour",
@@ -211,6 +213,7 @@ _MODULES = {
         "ActorSystem",
         "TreeNode",
     ),
+    "dsh_actors.workers.limits": ("WorkerLimits",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -21,6 +21,7 @@ from dsh_actors.supervisor.receipt import Receipt
 from dsh_actors.supervisor.runtime import Runtime
 from dsh_actors.supervisor.sleepers import find_locked
 from dsh_actors.supervisor.supervisor import Supervisor
+from dsh_actors.workers.limits import NO_LIMITS
 from dsh_actors.workers.pool import default_workers
 from dsh_actors.workers.process import importing_main
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.listeners import LifeEvent
     from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.stops import Stop
+    from dsh_actors.workers.limits import WorkerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,13 @@ class ActorSystem(Opening, Closing):
         max_turns: how many plain turns run at once in one process.
         inbox_limit: how many messages may wait for one agent before more are refused.
         max_depth: the greatest depth that an agent may have, where a root has 0.
+        ready_deadline: how long a worker process may take until it is ready, in seconds. One
+            that takes longer is ended, and its agents are lost.
+        heartbeat: seconds between two heartbeats of a worker process; None switches them off.
+        heartbeat_deadline: how long a worker may give no sign of life, in seconds, before it is
+            ended and its agents are lost or started again. A busy behaviour does not keep a
+            worker from answering; native code that holds the interpreter lock does.
+        worker_limits: what each worker process may use; by default there is no limit.
         on_event: called with each event as a mapping with a ``type``, on a thread of the
             library; it must not block.
         slots: what only a launcher knows, such as the session of each configured agent. They
@@ -106,6 +115,10 @@ class ActorSystem(Opening, Closing):
         max_turns: int = 64,
         inbox_limit: int = 100_000,
         max_depth: int = 128,
+        ready_deadline: float = 60.0,
+        heartbeat: float | None = 5.0,
+        heartbeat_deadline: float = 30.0,
+        worker_limits: WorkerLimits = NO_LIMITS,
         on_event: Callable[[Mapping[str, Any]], None] | None = None,
         slots: Slots = NO_SLOTS,
         _runtime: Runtime | None = None,
@@ -121,12 +134,22 @@ class ActorSystem(Opening, Closing):
         ):  # fmt: skip
             if value is not None and value < least:
                 raise UsageError(f"{what} must be at least {least}, not {value}")
+        for what, seconds in (
+            ("ready_deadline", ready_deadline), ("heartbeat", heartbeat),
+            ("heartbeat_deadline", heartbeat_deadline),
+        ):  # fmt: skip
+            if seconds is not None and not seconds > 0:
+                raise UsageError(f"{what} must be more than 0 s, not {seconds}")
         settings = Settings(
             workers=workers or default_workers(),
             stop_grace=stop_grace,
             max_turns=max_turns,
             inbox_limit=inbox_limit,
             max_depth=max_depth,
+            ready_deadline=ready_deadline,
+            heartbeat=heartbeat,
+            heartbeat_deadline=heartbeat_deadline,
+            worker_limits=worker_limits,
         )
         runtime = _runtime or Runtime()
         self._core = Core(name, settings, on_event, runtime)

@@ -13,6 +13,7 @@ from dsh_actors.lifecycle.tree import Tree
 from dsh_actors.observe.logging import get_logger
 from dsh_actors.supervisor.forks import watch
 from dsh_actors.supervisor.observers import Observers
+from dsh_actors.workers.limits import NO_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dsh_actors.supervisor.preparation import Preparation
     from dsh_actors.supervisor.receipt import AgentEnd
     from dsh_actors.supervisor.runtime import Runtime
+    from dsh_actors.workers.limits import WorkerLimits
 
 HISTORY = 200_000
 """How many ended agents a system remembers for its final receipt."""
@@ -46,6 +48,9 @@ class Settings:
     max_depth: int = 128
     flush_deadline: float = 5.0
     ready_deadline: float = 60.0
+    heartbeat: float | None = 5.0
+    heartbeat_deadline: float = 30.0
+    worker_limits: WorkerLimits = NO_LIMITS
     restarts: int = 3
     restart_period: float = 5.0
 

@@ -21,6 +21,7 @@ from dsh_actors.lifecycle.budget import Budget
 from dsh_actors.lifecycle.policy import Policy
 from dsh_actors.supervisor.notices import give_notice
 from dsh_actors.workers import frames
+from dsh_actors.workers.limits import in_words
 from dsh_actors.workers.pool import EndedProcess
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dsh_actors.lifecycle.node import Node
     from dsh_actors.supervisor.core import Core
     from dsh_actors.supervisor.supervisor import Supervisor
+    from dsh_actors.workers.process import WorkerProcess
     from dsh_actors.workers.remote import RemoteAgent
     from dsh_actors.workers.worker import Worker
 
@@ -77,6 +79,7 @@ class Links:
             frames.TURN_WANTED: self._turn_wanted,
             frames.SPENT: self._spent,
             frames.REQUEST: self._request,
+            frames.PONG: _heard,
         }
         self._operations: dict[int, Callable[..., Any]] = {
             frames.RUN: self._run,
@@ -94,8 +97,13 @@ class Links:
 
     # -- WorkerEvents --------------------------------------------------------------------------
 
+    def starting(self, worker: Worker) -> None:
+        """Have it watched from now on."""
+        self._supervisor.heartbeats.watch(worker)
+
     def frames(self, worker: Worker, batch: list[Any]) -> None:
         """Act on each frame, in order."""
+        worker.heard = True
         acts = self._acts
         for frame in batch:
             acts[frame[0]](worker, *frame[1:])
@@ -110,13 +118,27 @@ class Links:
             # It lives on without a link, or is just ending: it is of no use any more.
             how = f"its link to worker {worker.pid} broke ({reason or 'closed'})"
         else:
-            how = f"its worker process {worker.pid} {_ended(process.describe_exit())}"
-        if not worker.ready and worker.ending is None:
-            how = str(process.start_error())
-        if worker.ending is not None:
+            how = f"its worker process {worker.pid} {self._ended(worker, process)}"
+        expected = worker.ending is not None and worker.fault is None
+        if not worker.ready and not expected:
+            how = str(process.start_error(worker.fault))
+        elif worker.fault is not None:
+            how = f"its worker process {worker.pid} {worker.fault}"
+        if expected:
             how += f": {worker.ending}"
-        self._core.emit("worker/ended", pid=worker.pid, how=how, expected=worker.ending is not None)
+        self._supervisor.heartbeats.ready(worker)  # it never will be
+        self._core.emit("worker/ended", pid=worker.pid, how=how, expected=expected)
         self._supervisor.post(self._supervisor.teardown.worker_gone, worker, how)
+
+    def _ended(self, worker: Worker, process: WorkerProcess) -> str:
+        how = process.describe_exit()
+        if not how.startswith("killed"):
+            return how
+        cpu_seconds = self._core.settings.worker_limits.cpu_seconds
+        if cpu_seconds is not None and how == "killed by SIGXCPU":
+            return f"used more than {cpu_seconds} s of CPU"
+        size = worker.resident
+        return f"was {how}" if size is None else f"was {how}, {in_words(size)} resident"
 
     # -- what a worker tells -------------------------------------------------------------------
 
@@ -130,6 +152,7 @@ class Links:
 
     def _ready(self, worker: Worker) -> None:
         worker.ready = True
+        self._supervisor.heartbeats.ready(worker)
         self._core.emit("worker/started", pid=worker.pid, worker=worker.number)
 
     def _started(
@@ -469,8 +492,8 @@ class Links:
         )
 
 
-def _ended(how: str) -> str:
-    return f"was {how}" if how.startswith("killed") else how
+def _heard(worker: Worker, number: int) -> None:
+    """The answer to a heartbeat: that it came was noted with its batch."""
 
 
 def _decoded(args: bytes | None) -> dict[str, Any] | None:

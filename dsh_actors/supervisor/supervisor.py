@@ -21,6 +21,7 @@ from dsh_actors.supervisor.bounds import Boundaries
 from dsh_actors.supervisor.delivery import Delivery
 from dsh_actors.supervisor.drain import Drains
 from dsh_actors.supervisor.factory import Factory
+from dsh_actors.supervisor.heartbeats import Heartbeats
 from dsh_actors.supervisor.links import Links
 from dsh_actors.supervisor.listeners import Listeners
 from dsh_actors.supervisor.lives import Life
@@ -64,6 +65,7 @@ class Supervisor(PooledActor):
         self._work: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         runtime = core.runtime
         self.timers = runtime.timers(f"{dispatcher.name}-timers")
+        self.heartbeats = Heartbeats(core, self, self.timers)
         self.delivery = Delivery(core)
         self.turns = Turns(core, self)
         self.teardown = Teardown(core, self)
@@ -83,6 +85,9 @@ class Supervisor(PooledActor):
         launched = slots.to_plain()
         if launched is not None:
             params["slots"] = launched
+        limits = core.settings.worker_limits.of_the_kernel
+        if limits is not None:
+            params["limits"] = limits
         self.pool = runtime.pool(core.settings.workers, core.system_id, Links(core, self), params)
         self.factory = Factory(core, self.host, self.pool, self.delivery)
         self.listeners = Listeners(core, self)

@@ -17,7 +17,7 @@ CANCEL: Final = 3  # [key, ...], cause, keep inbox
 RELEASE: Final = 4  # key
 REPLY: Final = 5  # request, ok, value
 PING: Final = 6  # number
-SETTINGS: Final = 7  # max turns, slots | nil, whether there is a store; the first frame
+SETTINGS: Final = 7  # max turns, slots | nil, whether there is a store, limits; the first frame
 TURN_GRANTED: Final = 8  # key, granted: the answer to TURN_WANTED
 OVERDRAWN: Final = 9  # key, turn: cancel this turn, with the cause budget
 

@@ -41,6 +41,7 @@ from dsh_actors.processes.proctree import end_own_descendants
 from dsh_actors.slots import Slots
 from dsh_actors.workers import frames
 from dsh_actors.workers.early import worker_name
+from dsh_actors.workers.limits import apply as apply_limits
 from dsh_actors.workers.link import Link
 from dsh_actors.workers.meter import GrantedTurns
 from dsh_actors.workers.process import import_parent_main
@@ -69,9 +70,10 @@ def serve(sock: socket.socket, params: dict[str, Any]) -> None:
     Parameters:
         sock: the connection to the supervisor.
         params: ``worker`` (its number), ``marker``, ``max_turns`` (or a SETTINGS frame follows);
-            ``slots`` if there are any, ``durable`` if there is a session store; in tests,
-            ``gates``.
+            ``slots`` if there are any, ``durable`` if there is a session store; ``limits`` as
+            :func:`dsh_actors.workers.limits.apply` takes them; in tests, ``gates``.
     """
+    apply_limits(params.get("limits"))
     name = worker_name(params["worker"])
     behaviours.find_main = import_parent_main
     if "gates" in params:
@@ -239,7 +241,10 @@ class WorkerHost:
         agent = self._agents.get(key)
         return agent.name if agent is not None else ""
 
-    def _settings(self, max_turns: int, slots: dict[str, Any] | None, durable: bool) -> None:
+    def _settings(
+        self, max_turns: int, slots: dict[str, Any] | None, durable: bool, limits: Any
+    ) -> None:
+        apply_limits(limits)
         self.durable = durable
         self._host.slots = Slots.from_plain(slots)
         with self._host.lock:

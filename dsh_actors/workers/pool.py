@@ -87,7 +87,7 @@ class WorkerPool:
                 raise SystemClosed("the system is stopping; no worker was started")
             if own:
                 return self._start(own=True)
-            self._shared = [w for w in self._shared if not (w.dead or w.ending)]
+            self._shared = [w for w in self._shared if not (w.dead or w.ending or w.retiring)]
             if len(self._shared) < self.size:
                 idle = next((w for w in self._shared if not w.seats), None)
                 if idle is not None:
@@ -110,8 +110,14 @@ class WorkerPool:
         self._shared.append(worker)
         worker.adopt(self._events, process)
         params = self._params
-        worker.queue([frames.SETTINGS, params["max_turns"], params.get("slots"), params["durable"]])
+        worker.queue(
+            [
+                frames.SETTINGS, params["max_turns"], params.get("slots"), params["durable"],
+                params.get("limits"),
+            ]
+        )  # fmt: skip
         worker.flush()
+        self._events.starting(worker)
 
     def _start(self, *, own: bool) -> Worker:
         self._count += 1
@@ -123,6 +129,7 @@ class WorkerPool:
         except BaseException:
             del self.workers[worker.number]
             raise
+        self._events.starting(worker)
         return worker
 
     def _params_of(self, worker: Worker) -> dict[str, Any]:

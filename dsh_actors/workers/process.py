@@ -203,9 +203,13 @@ class WorkerProcess:
         except ValueError:
             return f"killed by signal {-code}"
 
-    def start_error(self) -> WorkerStartError:
-        """The error for a worker that ended before it was ready, with what it wrote to stderr."""
-        ended = self.describe_exit()
+    def start_error(self, why: str | None = None) -> WorkerStartError:
+        """The error for a worker that ended before it was ready, with what it wrote to stderr.
+
+        Parameters:
+            why: why it was ended; None if it ended by itself.
+        """
+        ended = why or self.describe_exit()
         said = f"; it wrote:\n{self._captured}" if self._captured else ""
         return WorkerStartError(f"the worker {self.name} did not start: {ended}{said}")
 

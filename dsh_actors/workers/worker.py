@@ -11,11 +11,15 @@ from dsh_actors.workers.process import start_worker
 from dsh_actors.workers.remote import RemoteAgent, pack
 
 if TYPE_CHECKING:
+    from dsh_actors.actors.timers import Timer
     from dsh_actors.workers.process import WorkerProcess
 
 
 class WorkerEvents(Protocol):
     """Who is told what a worker says. Called on its reader thread."""
+
+    def starting(self, worker: Worker) -> None:
+        """A worker process was started. Called by whoever needed it, and must not block."""
 
     def frames(self, worker: Worker, batch: list[Any]) -> None:
         """Frames have arrived, in order."""
@@ -44,6 +48,15 @@ class Worker:
         # Set before it is ended on purpose, so that its end is no surprise.
         self.ending: str | None = None
         self.dead = False
+        # Why it had to be ended although it was wanted: its agents are lost for that reason.
+        self.fault: str | None = None
+        # It is given no more agents, and ends with those that it has.
+        self.retiring = False
+        # Signs of life: whether any frame came since the last beat; seconds since one did.
+        self.heard = False
+        self.silent = 0.0
+        self.resident: int | None = None  # bytes, when last seen
+        self.late: Timer | None = None  # due when it should have said that it is ready
         self._link: Link | None = None
         # Held by whoever ends the process, until its end is confirmed.
         self.end_lock = allocate_lock()

@@ -100,9 +100,9 @@ class SimulatedProcess:
         """How it ended, in words."""
         return "killed by SIGKILL" if self.code == KILLED else f"exited with status {self.code}"
 
-    def start_error(self) -> Exception:
+    def start_error(self, why: str | None = None) -> Exception:
         """Why it did not start."""
-        return RuntimeError(f"the worker did not start: {self.describe_exit()}")
+        return RuntimeError(f"the worker did not start: {why or self.describe_exit()}")
 
 
 class SimulatedWorker(Worker):
