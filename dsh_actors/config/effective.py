@@ -30,6 +30,7 @@ def effective_tree(spec: TreeSpec) -> dict[str, Any]:
         "stop_grace": system.stop_grace,
         "inbox_limit": system.inbox_limit,
         "max_turns": system.max_turns,
+        "worker_limits": dict(system.worker_limits) or None,
     }
     tree: dict[str, Any] = {
         "version": spec.version,

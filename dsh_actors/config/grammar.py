@@ -13,10 +13,12 @@ from typing import Any
 
 from pydantic_core import core_schema as cs
 
-__all__ = ["DURATION", "UNITS", "overlay_grammar", "tree_grammar"]
+__all__ = ["DURATION", "SIZE", "SIZE_UNITS", "UNITS", "overlay_grammar", "tree_grammar"]
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 DURATION = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"
+SIZE_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SIZE = r"^[1-9][0-9]*(\.[0-9]+)?(KiB|MiB|GiB)$"
 
 _ID = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _NAME = r"^[A-Za-z_][A-Za-z0-9_-]*$"
@@ -116,6 +118,24 @@ def _system_fields() -> _Fields:
         "stop_grace": _duration(),
         "inbox_limit": _whole(1),
         "max_turns": _whole(1),
+        "worker_limits": _ref("worker_limits"),
+    }
+
+
+def _size() -> cs.CoreSchema:
+    return cs.custom_error_schema(
+        cs.union_schema([_whole(1), cs.str_schema(pattern=SIZE, strict=True)]),
+        "size",
+        custom_error_message="a size such as 512MiB, 1.5GiB or a number of bytes",
+    )
+
+
+def _worker_limit_fields() -> _Fields:
+    return {
+        "memory_soft": _size(),
+        "memory_hard": _size(),
+        "cpu_seconds": _whole(1),
+        "open_files": _whole(32),
     }
 
 
@@ -150,7 +170,10 @@ def tree_grammar() -> cs.CoreSchema:
     agent = _map("agent", ("id", "behaviour"), _agent_fields())
     system = _map("system", (), _system_fields())
     budget = _map("budget", (), _budget_fields())
-    return cs.definitions_schema(_ref("tree"), [tree, system, agent, parameter, _policy(), budget])
+    limits = _map("worker_limits", (), _worker_limit_fields())
+    return cs.definitions_schema(
+        _ref("tree"), [tree, system, limits, agent, parameter, _policy(), budget]
+    )
 
 
 def overlay_grammar() -> cs.CoreSchema:
@@ -180,6 +203,7 @@ def overlay_grammar() -> cs.CoreSchema:
         [
             overlay,
             _map("system", (), _erasable(_system_fields())),
+            _map("worker_limits", (), _erasable(_worker_limit_fields())),
             patch,
             default,
             _map("agent", ("id", "behaviour"), _agent_fields()),

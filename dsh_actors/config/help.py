@@ -12,6 +12,7 @@ _SYSTEM = {
     "stop_grace": "How long cancelled work may take to end: 5s, 500ms, 2m or seconds.",
     "inbox_limit": "How many messages the inbox of an agent takes.",
     "max_turns": "How many turns run at a time.",
+    "worker_limits": "What each worker process may use; what is absent is not limited.",
 }
 _AGENT = {
     "id": "Unique in the tree: letters, digits, '.', '_' and '-'.",
@@ -47,6 +48,12 @@ HELP: dict[str, dict[str, str]] = {
         "parameters": "What --set NAME=VALUE may set and ${NAME} stands for.",
     },
     "system": _SYSTEM,
+    "worker_limits": {
+        "memory_soft": "Resident memory above which a worker is replaced: 512MiB, or bytes.",
+        "memory_hard": "Resident memory above which a worker is killed: 2GiB, or bytes.",
+        "cpu_seconds": "CPU time after which a worker is ended, in seconds.",
+        "open_files": "How many files a worker may have open at a time.",
+    },
     "agent": _AGENT,
     "policy": {
         "tools": "The names of the tools that may be used.",

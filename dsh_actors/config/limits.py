@@ -1,4 +1,4 @@
-"""The policy and the budget of an agent, from what a tree file and its overlays state."""
+"""The limits of agents and workers, from what a tree file and its overlays state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dsh_actors.config.layers import Layer, Stated
     from dsh_actors.lifecycle.policy import Policy
 
-__all__ = ["POLICY_KEYS", "EffectivePolicy", "parse_duration", "read_budget"]
+__all__ = ["POLICY_KEYS", "EffectivePolicy", "parse_duration", "read_budget", "read_worker_limits"]
 
 POLICY_KEYS = {
     "tools": "tools",
@@ -96,6 +96,20 @@ def read_budget(fields: dict[str, Any]) -> dict[str, Any]:
     if "wall" in fields:
         return {**fields, "wall": parse_duration(fields["wall"])}
     return dict(fields)
+
+
+def read_worker_limits(fields: dict[str, Any]) -> dict[str, int]:
+    """Return valid limits of worker processes with sizes in bytes, without those erased."""
+    return {key: parse_size(value) for key, value in fields.items() if value is not None}
+
+
+def parse_size(value: int | str) -> int:
+    """Return a valid size (``512MiB``, ``1.5GiB`` or a number) in bytes."""
+    if not isinstance(value, str):
+        return value
+    from dsh_actors.config.grammar import SIZE_UNITS
+
+    return int(float(value[:-3]) * SIZE_UNITS[value[-3:]])
 
 
 def parse_duration(value: float | str) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_actors.codec import encode
 from dsh_actors.config.document import read_document
 from dsh_actors.config.layers import Layers
-from dsh_actors.config.limits import parse_duration, read_budget
+from dsh_actors.config.limits import parse_duration, read_budget, read_worker_limits
 from dsh_actors.config.parameters import Substitution, declared_parameters, parameter_values
 from dsh_actors.config.spec import MISSING, AgentSpec, Origin, SystemSpec, TreeSpec
 from dsh_actors.config.validate import validate
@@ -69,7 +69,7 @@ def load_tree(
     return TreeSpec(
         name=layers.value.get("name") or os.path.splitext(os.path.basename(layers.file))[0],
         version=layers.value["version"],
-        system=_system(layers.value.get("system", {})),
+        system=_system(layers),
         agents=agents,
         parameters=declared,
         values=values,
@@ -153,9 +153,20 @@ class TreeOrigins:
         return True
 
 
-def _system(fields: dict[str, Any]) -> SystemSpec:
+def _system(layers: Layers) -> SystemSpec:
+    fields = dict(layers.value.get("system", {}))
     if "stop_grace" in fields:
-        fields = {**fields, "stop_grace": parse_duration(fields["stop_grace"])}
+        fields["stop_grace"] = parse_duration(fields["stop_grace"])
+    if "worker_limits" in fields:
+        limits = read_worker_limits(fields["worker_limits"])
+        fields["worker_limits"] = limits
+        soft, hard = limits.get("memory_soft"), limits.get("memory_hard")
+        if soft is not None and hard is not None and soft > hard:
+            raise layers.error(
+                "system.worker_limits: memory_soft is above memory_hard",
+                ("system", "worker_limits", "memory_soft"),
+                hint="make it smaller",
+            )
     return SystemSpec(**fields)
 
 

@@ -80,12 +80,14 @@ class SystemSpec:
         stop_grace: seconds between a cancel and the end by force.
         inbox_limit: how many messages an agent's inbox takes.
         max_turns: how many turns run at a time.
+        worker_limits: what each worker process may use, by the name of its limit.
     """
 
     workers: int | None = None
     stop_grace: float = 5.0
     inbox_limit: int = 100_000
     max_turns: int = 64
+    worker_limits: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,8 @@ def _keys_beside(path: Path, kind: Kind) -> list[str]:
 
     if len(path) == 1:
         return list(HELP[kind])
+    if path[-2] == "worker_limits" and path[0] == "system":
+        return list(HELP["worker_limits"])
     if path[0] != "agents":
         inside = {"system": "system", "parameters": "parameter" if kind == "tree" else "default"}
         return list(HELP[inside[str(path[0])]])

@@ -82,7 +82,8 @@ BAD_FILES = {
     ),
     "unknown key far from all": (
         ONE + "system:\n  zzz: 1",
-        "6: unknown key 'zzz' in system; the keys are workers, stop_grace, inbox_limit, max_turns",
+        "6: unknown key 'zzz' in system; the keys are workers, stop_grace, inbox_limit, "
+        "max_turns, worker_limits",
     ),
     "unknown key of a parameter": (
         ONE + "parameters:\n  system: {typ: int}",
