@@ -136,6 +136,7 @@ class _Launch:
 
     def _run_with(self, stdout: output.ResultStream, store: SessionStore | None) -> int:
         from dsh_actors.system import ActorSystem
+        from dsh_actors.workers.limits import WorkerLimits
 
         if self._options.form == "stream-json":
             from dsh_actors_cli.stream import EventStream
@@ -149,6 +150,7 @@ class _Launch:
             stop_grace=settings.stop_grace,
             max_turns=settings.max_turns,
             inbox_limit=settings.inbox_limit,
+            worker_limits=WorkerLimits(**settings.worker_limits),
             on_event=self._hear,
             slots=self._binding.slots,
         )
