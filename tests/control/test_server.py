@@ -119,6 +119,22 @@ def test_the_answer_to_a_shutdown_reaches_its_client(folder: Path) -> None:
         assert receipts[0]["survivors"] == []
 
 
+def test_what_is_done_by_the_time_of_the_close_is_answered(
+    server: ControlServer, system: dsh.ActorSystem, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = system.create(gate.behaviour, id="a").agent
+    assert server._loop is not None
+    # Nobody tells the server that the answer is there; it has to look itself.
+    monkeypatch.setattr(server._loop, "settled", lambda *_: None)
+    with Raw(server.path) as client:
+        id = client.request("send", agent="a", body="done", wait=True)
+        assert gate.entered.wait(PATIENCE)
+        gate.opened.set()
+        agent.when_idle().result(PATIENCE)
+        assert server.close()
+        assert client.frame() == (id, "ok", {"message": 1, "result": "done"})
+
+
 def test_a_close_does_not_wait_for_clients_that_do_not_read(
     system: dsh.ActorSystem, folder: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,12 +210,32 @@ def test_the_throttle_lets_a_burst_pass_and_then_keeps_to_its_share() -> None:
     assert throttle.spent(0.1 + 0.05, 1000.0) == pytest.approx(0.2)
 
 
+class Rests:
+    """Stands in for the event that a server rests on, and says when it does."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self.is_set, self.set = event.is_set, event.set
+        self._wait = event.wait
+        self.pauses: list[float] = []
+        self.begun = threading.Event()
+
+    def wait(self, timeout: float) -> bool:
+        self.pauses.append(timeout)
+        self.begun.set()
+        return self._wait(timeout)
+
+
 def test_the_server_rests_when_it_has_used_up_its_share(
     serve: Callable[..., ControlServer], echo: dsh.Agent
 ) -> None:
     server = serve(share=0.001, burst=0.0)
+    assert server._loop is not None
+    rests = Rests(server._loop._closing)
+    server._loop._closing = rests  # type: ignore[assignment]
     with Raw(server.path) as flood:
         fill(flood, FLOOD)
+        assert rests.begun.wait(PATIENCE)
         for number in range(200):
             assert echo.ask(number).result(PATIENCE) == number
         assert server.close()  # also while it rests
+    assert min(rests.pauses) > 0
