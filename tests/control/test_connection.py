@@ -80,7 +80,7 @@ def test_nothing_more_comes_in_while_a_request_waits(ends: Ends) -> None:
 def test_each_frame_that_is_read_starts_the_clock_again(ends: Ends) -> None:
     connection, now = ends.connection, 0.0
     assert connection.deadline() is None
-    connection.send(1, OK, b"x" * 3 * PIECE_BYTES, now)
+    connection.send(1, OK, b"x" * (4 * PIECE_BYTES - 1), now)
     while connection.wants_write:
         due = connection.deadline()
         assert due is not None
@@ -88,8 +88,8 @@ def test_each_frame_that_is_read_starts_the_clock_again(ends: Ends) -> None:
         connection.write(now)
         if not ends.read():
             break
-        now += LIMITS.stall / 4
-    assert now > LIMITS.stall / 2
+        now += LIMITS.stall * 0.45
+    assert now > LIMITS.stall
     assert connection.deadline() is None
 
 
@@ -119,6 +119,15 @@ def test_what_is_to_be_sent_is_bounded(ends: Ends) -> None:
     assert connection.is_over
     assert not connection.wants_write
     assert connection.reason == "it does not read its answers"
+
+
+def test_events_wait_elsewhere_while_others_are_to_be_sent(ends: Ends) -> None:
+    connection = ends.connection
+    assert connection.takes_events
+    connection.send(1, OK, b"x" * (LIMITS.stream_outbox - 100), 0.0)
+    assert connection.takes_events
+    connection.send(1, OK, b"x" * 100, 0.0)
+    assert not connection.takes_events
 
 
 def test_a_refused_client_gets_the_reason_and_nothing_after_it(ends: Ends) -> None:
