@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dsh_actors_cli.arguments import Options
     from dsh_actors_cli.render.style import Style
 
-__all__ = ["exit_line", "write_exit_line"]
+__all__ = ["exit_line", "look_command", "shown_exit_line", "write_exit_line"]
 
 
 def exit_line(options: Options, session_id: str) -> str:
@@ -24,20 +24,35 @@ def exit_line(options: Options, session_id: str) -> str:
     return f"to resume: {shell_line(resume_arguments(options, session_id))}"
 
 
-def write_exit_line(line: str | None, style: Style) -> None:
-    """Print the line to stderr, as far as somebody reads it.
+def look_command(options: Options, session_id: str) -> str:
+    """Return the command that shows a session, as it can be typed; empty if there is none."""
+    if not session_id:
+        return ""
+    words = ["dsh-actors", "sessions", "show", session_id]
+    if options.store is not None:
+        words += ["--store", str(options.store)]
+    return shell_line(words)
+
+
+def shown_exit_line(line: str, style: Style) -> str:
+    """Return the line as it is printed.
 
     Parameters:
-        line: what the launcher has provided; None prints nothing. It is only text: whatever
-            could act on the terminal is shown as an escape, and the colours are ours.
+        line: what the launcher has provided. It is only text: whatever could act on the terminal
+            is shown as an escape, and the colours are ours.
         style: how to paint.
     """
     from dsh_actors.observe.display import display_text
 
+    return style(display_text(line), "dim")
+
+
+def write_exit_line(line: str | None, style: Style) -> None:
+    """Print the line to stderr, as far as somebody reads it; None prints nothing."""
     if line is None:
         return
     try:
-        sys.stderr.write(f"{style(display_text(line), 'dim')}\n")
+        sys.stderr.write(f"{shown_exit_line(line, style)}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         output.discard_stderr()

@@ -14,7 +14,7 @@ from dsh_actors_cli import exits, output, signals
 from dsh_actors_cli.arguments import Options, shell_line
 from dsh_actors_cli.asking import Asked, look_back, owed
 from dsh_actors_cli.binding import bind
-from dsh_actors_cli.exit_line import write_exit_line
+from dsh_actors_cli.exit_line import look_command, shown_exit_line, write_exit_line
 from dsh_actors_cli.hand_over import HandOver
 from dsh_actors_cli.outcome import Answer, Outcome, judge
 from dsh_actors_cli.serving import Serving
@@ -100,6 +100,7 @@ class _Launch:
         self._binding = bind(options, spec, self._hand_over if serving is None else None)
         self._asked = Asked(self._waker.wake)
         self._told: dict[str, Answer] = {}
+        self._line = self._binding.slots.exit_line  # until it is printed
         self._failure: Answer | None = None
         self._confirmed = True
         self._fault: ConfigError | None = None
@@ -154,7 +155,7 @@ class _Launch:
             on_event=self._hear,
             slots=self._binding.slots,
         )
-        self._watch.attend(self._begin_stop, system.kill_now)
+        self._watch.attend(self._begin_stop, self._kill)
         try:
             if self._watch.cause is None:
                 self._start(system)
@@ -307,6 +308,14 @@ class _Launch:
         self._reporter.notify(f"{cause.text}: stopping all agents{hint}")
         self._waker.wake()
 
+    def _kill(self) -> None:
+        """The last resort of who will not wait; the session can still be resumed."""
+        assert self._system is not None
+        self._system.kill_now()
+        self._line, line = None, self._line
+        if line is not None:
+            self._reporter.leave(shown_exit_line(line, self._reporter.style))
+
     def _stop(self, system: ActorSystem) -> dict[str, Any]:
         """Stop the system and return its receipt, the last one if it does not end in time."""
         ending = system.shutdown(cause="disposed")
@@ -355,7 +364,11 @@ class _Launch:
             return code or exits.FAILED  # else as quietly as other commands in a pipe
         except OSError as error:
             code = output.print_error(f"the result cannot be written: {error}", code or 1)
-        write_end(outcome, self._reporter.style, look=self._look_command())
+        write_end(
+            outcome,
+            self._reporter.style,
+            look=look_command(self._options, self._binding.session_id),
+        )
         self._write_exit_line()
         if self._hand_over.wanted:
             return code
@@ -366,7 +379,8 @@ class _Launch:
         return code
 
     def _write_exit_line(self) -> None:
-        write_exit_line(self._binding.slots.exit_line, self._reporter.style)
+        self._line, line = None, self._line
+        write_exit_line(line, self._reporter.style)
 
     def _print_result(self, stdout: output.ResultStream, outcome: Outcome) -> None:
         if self._stream is not None:
@@ -374,15 +388,6 @@ class _Launch:
             if not self._stream.close(patience):
                 raise self._stream.error or output.OutputClosedError
         write_result(stdout, outcome, self._options.form, self._reporter.style)
-
-    def _look_command(self) -> str:
-        """Return the command that shows the session of this run, as it can be typed."""
-        if not self._binding.session_id:
-            return ""
-        words = ["dsh-actors", "sessions", "show", self._binding.session_id]
-        if self._options.store is not None:
-            words += ["--store", str(self._options.store)]
-        return shell_line(words)
 
 
 def _open_store(options: Options, name: str) -> SessionStore:

@@ -190,6 +190,8 @@ def test_a_second_ctrl_c_exits_at_once(start: type[Terminal], home: Path) -> Non
     run.until("press Ctrl-C again")
     run.type(b"\x03")
     assert run.end()[0] == 130
+    assert run.seen.count("to resume: ") == 1
+    assert after_the_frame(run.seen).startswith("\x1b[2mto resume: dsh-actors run ")
 
 
 def test_a_terminal_that_takes_no_output_holds_up_nothing_but_what_is_shown(

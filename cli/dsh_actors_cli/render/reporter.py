@@ -99,6 +99,21 @@ class Reporter:
         """Show nothing more, not even what has been heard: the run did not really begin."""
         self._quiet = True
 
+    def leave(self, line: str) -> None:
+        """Write a last line, in a hurry: the process ends without an orderly end of the run.
+
+        Parameters:
+            line: the text, painted.
+        """
+        self._quiet = True
+        try:
+            if self._screen is not None and not self._closing:
+                self._screen.leave(line)
+            else:
+                self._write([line])
+        except OSError:
+            return  # the terminal is gone, and so will be this process
+
     def close(self, timeout: float) -> None:
         """Show the last lines and give the terminal back.
 

@@ -32,6 +32,7 @@ class Screen:
     def __init__(self) -> None:
         self._terminal = os.dup(2)
         self._height = 0
+        self._is_left = False
         reading, writing = os.pipe()
         os.dup2(writing, 2)
         os.close(writing)
@@ -57,6 +58,15 @@ class Screen:
             OSError: the terminal is gone.
         """
         self._show([*self._take(), *frame], len(frame))
+
+    def leave(self, line: str) -> None:
+        """Write a last line below the frame, in a hurry: nothing is shown from here on.
+
+        Raises:
+            OSError: the terminal is gone.
+        """
+        self._is_left = True
+        os.write(self._terminal, f"\r\x1b[J{line}\n".encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
         """Take the frame away, show what is left to show, and give descriptor 2 back.
@@ -98,7 +108,7 @@ class Screen:
         # To the left as well: a key that was echoed has moved the cursor.
         up = f"\r\x1b[{self._height}A" if self._height else ""
         text = "".join(f"\r{line}\x1b[K\n" for line in lines)
-        if not (up or text):
+        if self._is_left or not (up or text):
             return
         left = memoryview(f"{up}{text}\x1b[J".encode("utf-8", "backslashreplace"))
         self._height = height
