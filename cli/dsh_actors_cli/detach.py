@@ -39,13 +39,21 @@ def start_detached(options: Options) -> int:
     """Start a run that outlives this command; print how to reach it; return the exit code.
 
     Raises:
-        OSError: its log cannot be written, or its process not be started.
+        StoreError: its log cannot be made.
+        OSError: its process cannot be started.
     """
+    from dsh_actors.errors import StoreError
     from dsh_actors_cli.runs import new_log, prune
 
     watch, waker = signals.install(), signals.Waker()
-    prune()
-    log, path = new_log()
+    try:
+        prune()
+        log, path = new_log()
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename}: the log of the run cannot be made ({error.strerror}); check the "
+            "rights on its folder, or choose another with DSH_ACTORS_HOME"
+        ) from error
     ours, theirs = socket.socketpair()
     with log, ours:
         with theirs:
@@ -120,6 +128,9 @@ def _end_of(process: subprocess.Popen[bytes], log: Path, watch: signals.Watch) -
         code = process.wait()
     text = log.read_bytes().decode("utf-8", "replace")
     log.unlink(missing_ok=True)
+    if not text and code > 0 and watch.cause is None:
+        what = "the run ended before it was up, and its log could not be written; is the disk full?"
+        return output.print_error(f"{log}: {what}", code)
     click.echo(display_text(text, multiline=True), nl=False, err=True)
     if watch.cause is not None:
         return watch.cause.code

@@ -88,4 +88,5 @@ def _lines(found: list[dict[str, Any]]) -> list[str]:
         for facts in found
     ]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return table(rows, width=width, style=Style(wants_colour(sys.stdout)), most=len(rows))
+    style = Style(wants_colour(sys.stdout))
+    return table(rows, width=width, style=style, most=len(rows), whole=("system",))

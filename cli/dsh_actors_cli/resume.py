@@ -91,7 +91,7 @@ def _newest(store: Path | None) -> str:
         return f": {error}"
     if not found:
         return "; there are no sessions to resume"
-    more = ", ..." if len(found) > _NAMED else ""
+    more = " and older ones" if len(found) > _NAMED else ""
     return f"; the newest: {', '.join(found[:_NAMED])}{more}"
 
 

@@ -42,6 +42,8 @@ Examples:
 """
 # The first rows of a long list, when it is for people; --limit and --json show more.
 _ROWS = 20
+# What a narrow terminal does not show, the least needed first.
+_SPARE = ("behaviour", "took", "events", "created", "agents")
 
 
 @click.group(epilog=_EPILOG)
@@ -180,8 +182,9 @@ def _list_lines(
     infos: Sequence[SessionInfo], sizes: Counter[str], holders: Mapping[str, Holder]
 ) -> list[str]:
     from dsh_actors_cli.render.result import table
+    from dsh_actors_cli.render.style import cell_width
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "id": info.id,
             "agent": info.agent_id,
@@ -195,7 +198,13 @@ def _list_lines(
         for info in infos
     ]
     width = _columns() if _on_terminal() else None
-    return table(rows, width=width, style=_style(), most=len(rows))
+    if width is not None:
+        for spare in _SPARE:
+            if max(map(cell_width, table(rows, most=len(rows)))) <= width:
+                break
+            for row in rows:
+                del row[spare]
+    return table(rows, width=width, style=_style(), most=len(rows), whole=("id",))
 
 
 def _columns() -> int:

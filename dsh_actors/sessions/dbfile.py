@@ -221,7 +221,8 @@ def _check_identity(connection: sqlite3.Connection, path: str, *, may_be_new: bo
         try:
             application, version, is_empty = _identity(connection)
         finally:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
     is_new = is_empty and application == 0
     if application != APPLICATION_ID and not (may_be_new and is_new):
         what = "it is empty" if is_empty else "it is a database of another program"
@@ -272,7 +273,9 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
                 _apply(connection, version)
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            # A full disk has rolled it back already; another error would hide that one.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
 
 

@@ -83,8 +83,14 @@ class _Entry:
         self.listener = listener
 
 
-def report(name: str, what: str, error: BaseException) -> None:
-    """Log what nobody waits for. ``logging`` is imported only once there is something to say."""
+def report(name: str, what: str, error: BaseException | None = None) -> None:
+    """Log what nobody waits for. ``logging`` is imported only once there is something to say.
+
+    Parameters:
+        name: of the store.
+        what: happened.
+        error: is logged with its traceback; None if `what` says all there is to say.
+    """
     import logging
 
     logging.getLogger("dsh_actors.sessions").error("%s: %s", name, what, exc_info=error)

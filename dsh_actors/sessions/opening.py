@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["open_for_reading_whole", "open_salvaged_copy", "open_store", "repair_store"]
 
 _SALVAGED = ".salvaged"
+# How many of the problems of a damaged store are told when it is opened.
+_TOLD = 3
 """The end of the name of a new store that is complete and not yet in its place."""
 
 
@@ -173,7 +175,10 @@ def _replace(path: str, damaged: StoreError) -> None:
             f"{path}: it is damaged and cannot be salvaged ({error.strerror}); make room, and "
             "check the rights on its folder"
         ) from error
-    report(path, f"it was damaged; {'; '.join(problems)}", damaged)
+    # The last one sums up. All of them stay in the store, where the listings find them.
+    *each, summary = problems or ["nothing was lost"]
+    more = [f"and {len(each) - _TOLD} more"] if len(each) > _TOLD else []
+    report(path, "; ".join(["it was damaged", summary, *each[:_TOLD], *more]))
 
 
 def _put_in_place(path: str, kept_as: str) -> None:

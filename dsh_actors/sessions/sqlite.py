@@ -313,7 +313,8 @@ class SqliteStore(StoreVerbs):
             self._leases.postpone_beat()  # whoever writes cannot take anything away meanwhile
         except StoreError as error:
             self._leases.postpone_beat()
-            report(self._path, "a sign of life could not be written; it is tried again", error)
+            why = str(error).removeprefix(f"{self._path}: ")
+            report(self._path, f"{why}; a sign of life could not be written, it is tried again")
 
     def _conflicts(self, group: Ops) -> dict[Log, StoreError]:
         """Find the sessions of a group that somebody else has created or written to."""

@@ -274,7 +274,8 @@ class GroupCommitStore(Intake):
                 self._set_limit(MAX_WAITING_WHILE_FAILING)
             self._done.notify_all()
         if news:
-            report(self._name, "the write is kept and will be tried again", error)
+            why = str(error).removeprefix(f"{self._name}: ")
+            report(self._name, f"{why}; the write is kept and will be tried again")
         return error
 
     def _must_give_up(self, error: StoreError) -> bool:

@@ -62,8 +62,11 @@ def test_a_detached_run_lives_on_and_gives_its_result_to_who_attaches(home: Path
         [*RUN[:-1], "attach", "--output-format", "json"],
         env=environment(home), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+    looking = psutil.Process(attached.pid)
+    until(lambda: any(c.type == 1 for c in looking.net_connections("unix")))
     assert dsh("interrupt", "a", home=home).returncode == 0
     out, err = attached.communicate(timeout=PATIENCE)
+    assert out, err
     result = json.loads(out)
     assert (result["type"], result["subtype"]) == ("result", "cancelled")
     assert (result["system_id"], result["session_id"]) == (told["system_id"], told["session_id"])

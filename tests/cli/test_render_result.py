@@ -95,3 +95,10 @@ def test_json_carries_what_json_lacks_as_text() -> None:
         '{"b": "AP8=", "t": "2026-01-02T00:00:00+00:00", "n": "nan", "i": ["inf"], "ü": "\x9b"}'
     )
     assert to_json("\x9bü", ascii_only=True) == '"\\u009b\\u00fc"'
+
+
+def test_what_is_to_be_copied_is_never_cut() -> None:
+    row = {"id": "s-20260101-120000-abcdefgh", "path": "p" * 60}
+    lines = table([row], width=40, whole=("id",))
+    assert lines[1].startswith(row["id"] + "  ")
+    assert max(cell_width(line) for line in lines) <= 40

@@ -9,7 +9,7 @@ from dsh_actors_cli.output import to_json
 from dsh_actors_cli.render.style import Style, cell_width, clip, clip_path, pad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 __all__ = ["render_result", "table"]
 
@@ -97,6 +97,7 @@ def table(
     width: int | None = None,
     style: Style | None = None,
     most: int = _MAX_ROWS,
+    whole: Container[str] = (),
 ) -> list[str]:
     """Return flat records as the lines of a table, one column for each key.
 
@@ -105,6 +106,7 @@ def table(
         width: columns of the terminal: the widest columns are cut to fit; None cuts nothing.
         style: how to paint the head.
         most: how many rows are shown; the rest is counted.
+        whole: the columns that are never cut, since their texts are to be copied.
     """
     style = style or Style(False)
     keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -115,7 +117,8 @@ def table(
         for head, column in zip(heads, zip(*cells, strict=True), strict=True)
     ]
     if width is not None:
-        _shrink(widths, width - len(_GAP) * (len(widths) - 1))
+        kept = [column for column, key in enumerate(keys) if key in whole]
+        _shrink(widths, width - len(_GAP) * (len(widths) - 1), kept)
     right = [all(_is_number(row.get(key)) or row.get(key) is None for row in rows) for key in keys]
 
     def line(texts: Iterable[str]) -> str:
@@ -126,10 +129,11 @@ def table(
     return [head, *(line(row) for row in cells), *_left_out(len(rows), style, most)]
 
 
-def _shrink(widths: list[int], room: int) -> None:
-    """Take columns from the widest ones until all fit, but leave each something to show."""
-    while sum(widths) > room:
-        widest = max(range(len(widths)), key=widths.__getitem__)
+def _shrink(widths: list[int], room: int, kept: Sequence[int]) -> None:
+    """Take from the widest columns until all fit, but leave each something to show."""
+    others = [column for column in range(len(widths)) if column not in kept]
+    while others and sum(widths) > room:
+        widest = max(others, key=widths.__getitem__)
         if widths[widest] <= 8:
             return
         widths[widest] -= 1
