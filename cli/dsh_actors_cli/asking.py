@@ -148,7 +148,8 @@ def last_answer(agent: str, events: Sequence[Event]) -> Answer:
                 return Answer(agent, error=error)
     else:
         return Answer(agent)
-    return Answer(agent, error=AgentLost("its last turn was cut off, and is not tried again"))
+    what = "its last turn was cut off, and is not tried again; give a new prompt"
+    return Answer(agent, error=AgentLost(what))
 
 
 def _answer(agent: str, future: Future[Any]) -> Answer:
