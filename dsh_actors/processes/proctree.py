@@ -256,9 +256,7 @@ def kill_tree_now(root: ProcessId, *, marker: str, kill_wait: float = 2.0) -> li
     return _Ending(root, marker).run(None, kill_wait)
 
 
-def end_own_descendants(
-    marker: str, *, kill_wait: float = 1.0, reap: bool = True
-) -> list[Ended]:
+def end_own_descendants(marker: str, *, kill_wait: float = 1.0, reap: bool = True) -> list[Ended]:
     """Kill all that this process started, itself excepted, which shall exit right afterwards.
 
     If other threads here start processes faster than they can be ended, a forked helper kills

@@ -41,12 +41,12 @@ def watch(turn: dsh.Turn, prompt: dict[str, Any]) -> dict[str, Any]:
     triage = turn.child("triage")
     places = dict.fromkeys(paths, 0)
     read = dict.fromkeys(paths, 0)
-    restarts = 0
+    repeated = 0
     last_line = time.monotonic()
     while not prompt["quiet"] or time.monotonic() - last_line < prompt["quiet"]:
         for path, agent in tails.items():
             look, tries = ask(turn, agent, {"path": path, "from": places[path], "most": PIECE})
-            restarts += tries - 1
+            repeated += tries - 1
             places[path] = look["to"]
             read[path] += look["lines"]
             if look["lines"]:
@@ -56,7 +56,11 @@ def watch(turn: dsh.Turn, prompt: dict[str, Any]) -> dict[str, Any]:
         turn.progress(sum(read.values()), note=f"{len(paths)} files")
         turn.sleep(prompt["interval"])
     report: dict[str, Any] = triage.ask(None).result()
-    return {"files": [{"file": p, "lines": read[p]} for p in paths], "restarts": restarts, **report}
+    return {
+        "files": [{"file": p, "lines": read[p]} for p in paths],
+        "looks_repeated": repeated,
+        **report,
+    }
 
 
 def find(patterns: str) -> list[str]:
