@@ -97,6 +97,8 @@ def judge(
 def _result(answers: Sequence[Answer]) -> Any:
     if len(answers) == 1:
         return answers[0].value
+    if not any(answer.done and answer.error is None for answer in answers):
+        return None  # they were stopped, or have failed, before one of them gave anything
     return {answer.id: answer.value for answer in answers}
 
 

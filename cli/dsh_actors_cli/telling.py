@@ -38,9 +38,6 @@ def write_result(stdout: ResultStream, outcome: Outcome, form: Format, style: St
     from dsh_actors_cli.render.result import render_result
 
     value = outcome.verdict.result
-    if outcome.verdict.subtype != "completed" and isinstance(value, dict):
-        # Of several roots that were stopped, those that gave nothing have nothing to be said of.
-        value = {name: each for name, each in value.items() if each is not None} or None
     if value is None:
         return
     if stdout.isatty():

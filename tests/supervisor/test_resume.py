@@ -218,6 +218,7 @@ def test_what_had_ended_in_order_comes_back_idle(store: MemoryStore) -> None:
         handle.agent.when_idle().result(PATIENCE)
         assert handle.agent.status == "idle"
         assert handle.resumed == dsh.ResumeReport(agents=("a",))
+        assert store.flush(PATIENCE)
         assert [info.status for info in store.list()] == ["active"]
         assert ask(handle.agent, 3) == 5
     assert turns(store, session) == [1, 2]
