@@ -27,7 +27,7 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dsh_actors.processes.identity import MARKER
+from dsh_actors.processes.identity import MARKER, is_running
 from dsh_actors.processes.proctree import end_own_descendants, tree_of
 
 if TYPE_CHECKING:
@@ -213,8 +213,6 @@ class _Keeper:
 
 def _signal(process: ProcessId, number: signal.Signals) -> None:
     """Send a signal. A descendant of this process that was not reaped keeps its number."""
-    from dsh_actors.processes.identity import is_running
-
     if not is_running(process):
         return
     try:

@@ -7,11 +7,11 @@ a next life of it, which continues its session; a stop by the user leaves a tomb
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dsh_actors import codec
-from dsh_actors.agents.message import FOLLOW_UP, NOTICE, STEER, Message
 from dsh_actors.errors import AgentGone, NotAuthorized
+from dsh_actors.supervisor.notices import give_notice
 from dsh_actors.supervisor.sleepers import keep_locked, leaves_locked
 from dsh_actors.workers.remote import RemoteAgent
 
@@ -93,23 +93,13 @@ class Settlement:
             self._give(parent, node.id, body)
 
     def _give(self, parent: Node, child: str, body: bytes) -> None:
-        core, agent = self._core, parent.agent
-        journal = core.journal
-        with core.lock:
-            if parent.closing is not None:
-                # Not woken: its own teardown has this on the record, and nobody acts on it.
-                discarded = True
-            else:
-                discarded = False
-                kind: Any = (STEER if agent.is_running else FOLLOW_UP) | NOTICE
-                message = Message(core.next_message(), kind, body)
-                self._supervisor.delivery.accept_locked(parent, message)
-        if discarded:
-            core.log.info("a notice for a closing agent was discarded", agent=parent.id)
-            if journal is not None:
-                journal.append(parent, "notice/discarded", {"child": child})
-        elif journal is None:
-            agent.ring()
+        core = self._core
+        if give_notice(self._supervisor, parent, body):
+            return
+        # Its own teardown has this on the record.
+        core.log.info("a notice for a closing agent was discarded", agent=parent.id)
+        if core.journal is not None:
+            core.journal.append(parent, "notice/discarded", {"child": child})
 
     def give_notices(self, node: Node) -> None:
         """A resumed agent is set up: tell it which of its children's lives the crash has ended."""

@@ -7,12 +7,12 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from session_headers import make_header
 
 from dsh_actors.codec import encode
 from dsh_actors.errors import StoreError
 from dsh_actors.sessions import Event, SqliteReader, SqliteStore
 from dsh_actors.sessions.filelock import FileLock
+from dsh_actors.testing.store_log_contract import make_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,13 +10,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
-from session_headers import make_header
 
 from dsh_actors.codec import encode
 from dsh_actors.errors import SessionHeld, SessionNotFound, StoreError
 from dsh_actors.sessions import SqliteReader, SqliteStore
 from dsh_actors.sessions.dbfile import open_for_writing
 from dsh_actors.sessions.schema import APPLICATION_ID, MIGRATIONS, VERSION
+from dsh_actors.testing.store_log_contract import make_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from session_headers import make_header
 
 from dsh_actors.codec import encode
 from dsh_actors.errors import ForkedSystemError, SessionHeld, SessionNotFound, StoreError
 from dsh_actors.sessions import SqliteStore, default_store_path, state_dir
 from dsh_actors.sessions.schema import VERSION
+from dsh_actors.testing.store_log_contract import make_header
 
 if TYPE_CHECKING:
     from pathlib import Path

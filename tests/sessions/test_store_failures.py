@@ -10,11 +10,11 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from session_headers import make_header
 
 from dsh_actors.codec import encode
 from dsh_actors.errors import StoreError
 from dsh_actors.sessions import SqliteReader, SqliteStore, writer
+from dsh_actors.testing.store_log_contract import make_header
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from session_headers import make_header
 
 from dsh_actors import codec
 from dsh_actors.errors import IllegalTransition, StoreError
 from dsh_actors.sessions import MemoryStore
 from dsh_actors.sessions.transitions import Transitions
 from dsh_actors.supervisor.journal import Journal
+from dsh_actors.testing.store_log_contract import make_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -155,11 +156,15 @@ def test_the_death_of_a_keeper_ends_its_command(executor: ShellExecutor, tmp_pat
 
 
 def test_a_stranger_with_the_number_of_an_ended_one_lives(executor: ShellExecutor) -> None:
-    """A late word to end a task does not reach whoever got its pid since."""
-    stranger = os.getpid()
-    task, future = executor.run(ShellRequest("true"))
-    future.result(PATIENCE)
-    executor._tasks[task.id].pid = stranger
+    """The keeper was killed, and its pid has been given to another process since."""
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        task = executor.start(ShellRequest("sleep 60"))
+        running = executor._tasks[task.id]
+        running.identity = ProcessId(stranger.pid, running.identity.start_time - 1.0)
 
-    assert executor.end(task.id).result(PATIENCE).ok
-    assert is_running(ProcessId.of(stranger))  # type: ignore[arg-type]
+        running.keeper.kill()
+
+        assert executor.result(task.id).result(PATIENCE).signal == "SIGKILL"
+        assert stranger.poll() is None
+        assert marked(executor._mark) == []
+        stranger.kill()
